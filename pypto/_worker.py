@@ -1,0 +1,141 @@
+"""A worker of a driven world: ``mpiexec -n P python -P -m pypto._worker FOLDER``."""
+
+import os
+import pickle
+import sys
+from multiprocessing.connection import Client, Connection
+
+from pypto._memory import attach
+from pypto.config import settings
+from pypto.execute import LocalEngine, open_index
+from pypto.graph import Program
+from pypto.opdef import Env
+from pypto.tiles import World
+
+
+class Worker:
+    """Holds values by number and does what the driver says, one message at a time."""
+
+    def __init__(self, connection: Connection, engine: LocalEngine) -> None:
+        self.connection = connection
+        self.engine = engine
+        self.values: dict = {}
+        self.sequence = 0
+        self.open = True
+
+    def serve(self) -> None:
+        """Do messages until the driver closes the connection or dies."""
+        while self.open:
+            try:
+                message = self.connection.recv_bytes()
+            except (EOFError, OSError):
+                return
+            commands = pickle.loads(message)  # from the driver whose key we hold
+            try:
+                answer = None
+                for command in commands:
+                    answer = getattr(self, "do_" + command[0])(*command[1:])
+                reply = ("ok", answer)
+            except Exception as error:
+                reply = ("error", error)
+            if self.open and self.sequence:
+                self.answer(*reply)
+
+    def answer(self, kind: str, content) -> None:
+        """Send an answer; an exception that cannot be pickled goes as text."""
+        try:
+            message = pickle.dumps((self.sequence, kind, content))
+            if kind == "error":
+                pickle.loads(message)
+        except Exception:
+            failure = RuntimeError(f"{type(content).__name__}: {content}")
+            for note in getattr(content, "__notes__", ()):
+                failure.add_note(note)
+            message = pickle.dumps((self.sequence, "error", failure))
+        self.connection.send_bytes(message)
+
+    def do_answer(self, sequence: int) -> None:
+        """Answer this message under that number."""
+        self.sequence = sequence
+
+    def do_path(self, path: list[str]) -> None:
+        """Import the user's modules from where the driver does."""
+        sys.path[:] = path
+
+    def do_settings(self, values: dict) -> None:
+        """Take the driver's settings."""
+        settings.assign(values)
+        self.engine.env = Env(self.engine.world.size, settings.grid, settings.chunk_size)
+
+    def do_release(self, numbers: list[int]) -> None:
+        """Forget values."""
+        for n in numbers:
+            self.values.pop(n, None)
+
+    def do_put(self, number: int, layout, data) -> None:
+        """Keep this rank's part of an array that came with the message."""
+        self.values[number] = self.engine.put(data, layout)
+
+    def do_put_shared(self, number: int, layout, address, shape, dtype) -> None:
+        """Keep this rank's part of an array in the driver's memory."""
+        self.values[number] = self.engine.put(attach(address, shape, dtype), layout)
+
+    def do_put_local(self, number: int, layout, dtype, part) -> None:
+        """Keep the part that the driver has for this rank."""
+        self.values[number] = self.engine.put_local(part, layout, dtype)
+
+    def do_item(self, number: int, source: int, index: int) -> None:
+        """Name one of several results."""
+        self.values[number] = self.values[source][index]
+
+    def do_part(self, number: int):
+        """Send this rank's part, where it is the first replica."""
+        value = self.values[number]
+        return value.local if self._first(value) else None
+
+    def do_gather(self, number: int, address, shape, dtype) -> None:
+        """Write this rank's part into the driver's memory."""
+        value = self.values[number]
+        if self._first(value) and value.local.size:
+            attach(address, shape, dtype)[open_index(value.layout, self.engine.world.rank)] = value.local
+
+    def _first(self, value) -> bool:
+        rank = self.engine.world.rank
+        return value.layout.holds(rank) and value.layout.replica(rank)[0] == 0
+
+    def do_run(self, instrs, leaves, outputs, keep, numbers):
+        """Run a program, keep its results and send their layouts."""
+        program = Program([self.values[n] for n in leaves], instrs, outputs, 0)
+        results = self.engine.run(program, keep)
+        self.values.update(zip(numbers, results, strict=True))
+        if self.engine.world.rank == 0:
+            return [_meta(v) for v in results]
+        return None
+
+    def do_close(self) -> None:
+        """Stop serving."""
+        self.open = False
+
+
+def _meta(value) -> tuple:
+    if isinstance(value, tuple):
+        return tuple(v.layout for v in value), tuple(v.dtype for v in value)
+    return value.layout, value.dtype
+
+
+def main(folder: str) -> None:
+    """Connect to the driver and serve it."""
+    from pypto import linalg  # noqa: F401  (fills the operator table)
+    from pypto._mpi import world_comm
+
+    comm = world_comm()
+    with open(os.path.join(folder, "key"), "rb") as f:
+        key = f.read()
+    connection = Client(os.path.join(folder, "socket"), "AF_UNIX", authkey=key)
+    connection.send_bytes(comm.rank.to_bytes(8, "little"))
+    engine = LocalEngine(World(comm), Env(comm.size, settings.grid, settings.chunk_size), driven=True)
+    Worker(connection, engine).serve()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

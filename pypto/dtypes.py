@@ -1,0 +1,43 @@
+"""Element types: the ones the library computes with, and how NumPy's rules promote them."""
+
+from functools import lru_cache
+
+import numpy as np
+
+__all__ = ["SUPPORTED", "checked", "result_type"]
+
+SUPPORTED = tuple(
+    np.dtype(t)
+    for t in (
+        "bool",
+        "int8",
+        "int16",
+        "int32",
+        "int64",
+        "uint8",
+        "uint16",
+        "uint32",
+        "uint64",
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
+)
+_SUPPORTED = frozenset(SUPPORTED)
+
+
+@lru_cache(maxsize=256)
+def checked(dtype) -> np.dtype:
+    """Return `dtype` as a native NumPy dtype, or raise TypeError if pypto cannot hold it."""
+    dt = np.dtype(dtype).newbyteorder("=")
+    if dt not in _SUPPORTED:
+        names = " ".join(str(d) for d in SUPPORTED)
+        raise TypeError(f"dtype {dt} is not supported; allowed: {names}. Convert the data to one of these first.")
+    return dt
+
+
+def result_type(*operands) -> np.dtype:
+    """NumPy's result type of dtypes, arrays and Python scalars (which promote weakly)."""
+    return checked(np.result_type(*operands))

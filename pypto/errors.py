@@ -1,0 +1,39 @@
+"""The exceptions that pypto raises besides the built-in ones and NumPy's ``LinAlgError``."""
+
+__all__ = [
+    "BackendUnavailable",
+    "ContextError",
+    "DivergenceError",
+    "GatherWarning",
+    "MemoryLimitError",
+    "PyptoError",
+    "WorldError",
+]
+
+
+class PyptoError(Exception):
+    """Base class of the library's own exceptions."""
+
+
+class BackendUnavailable(PyptoError, RuntimeError):
+    """A backend was asked for by name and cannot be used; the message says what is missing."""
+
+
+class MemoryLimitError(PyptoError, MemoryError):
+    """A plan would need more bytes on a device than ``memory_limit`` allows; nothing has run."""
+
+
+class DivergenceError(PyptoError, RuntimeError):
+    """The ranks built different programs, so their collectives would not match."""
+
+
+class WorldError(PyptoError, RuntimeError):
+    """The world of ranks has ended: a rank died, or the ranks can no longer meet."""
+
+
+class ContextError(PyptoError, RuntimeError):
+    """An array was used outside the context that it belongs to."""
+
+
+class GatherWarning(UserWarning):
+    """An operation collects a whole distributed array on every rank."""

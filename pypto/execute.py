@@ -1,0 +1,199 @@
+"""Running programs on this rank: the engine of one device and of an SPMD world."""
+
+import sys
+import zlib
+from typing import Any
+
+import numpy as np
+
+from pypto.config import settings
+from pypto.errors import DivergenceError
+from pypto.graph import Instr, Program
+from pypto.layout import Layout
+from pypto.opdef import Env
+from pypto.redistribute import redistribute
+from pypto.schedule import Step, check_memory, result_bytes, schedule
+from pypto.status import agree, agreed, is_agreed
+from pypto.tiles import TiledArray, World
+
+__all__ = ["LocalEngine", "open_index"]
+
+#: Results of at least this many bytes are allocated in agreement: all ranks have the memory, or all raise MemoryError.
+LARGE = 1 << 28
+
+
+class LocalEngine:
+    """Runs programs where this process is the rank: one device, or one of several that run the same script."""
+
+    remote = False
+
+    def __init__(self, world: World, env: Env, driven: bool = False) -> None:
+        self.world = world
+        self.env = env
+        self._compare = world.size > 1 and not driven  # a driver sends all ranks the same
+        self._sequence = 0
+        self._checksum = 0
+
+    # what the context asks of an engine
+
+    def put(self, data: np.ndarray, layout: Layout) -> TiledArray:
+        """Keep this rank's part of `data`, which every rank has."""
+        out = TiledArray.empty(layout, data.dtype, self.world)
+        if layout.holds(self.world.rank):
+            out.local[...] = data[open_index(layout, self.world.rank)]
+        return out
+
+    def put_local(self, part: np.ndarray | None, layout: Layout, dtype: np.dtype) -> TiledArray:
+        """Keep `part` as this rank's part. Collective: a wrong shape on one rank is an error on all."""
+        error = None
+        want = layout.local_shape(self.world.rank)
+        out = TiledArray.empty(layout, dtype, self.world)
+        if layout.holds(self.world.rank):
+            if part is None or part.shape != want:
+                got = None if part is None else part.shape
+                error = ValueError(f"rank {self.world.rank} brings a part of shape {got}; its layout says {want}")
+            else:
+                out.local[...] = part
+        agree(self.world, error)
+        return out
+
+    def note_input(self, checksum: int) -> None:
+        """Remember the checksum of an input, to be compared at the next evaluation."""
+        self._checksum = zlib.crc32(checksum.to_bytes(8, "little"), self._checksum)
+
+    def gather(self, value: TiledArray) -> np.ndarray:
+        """Return all of `value` as one array, on every rank. Collective."""
+        self._meet(0, "gather")
+        everywhere = self.env.replicated(value.shape)
+        whole = redistribute(value, everywhere)
+        return whole.local.copy() if whole is value or self.world.size == 1 else whole.local
+
+    def item(self, value: tuple, index: int) -> TiledArray:
+        """Return one of several results."""
+        return value[index]
+
+    def close(self) -> None:
+        """Let go of nothing: the communicator lives as long as the process."""
+
+    def part(self, value: TiledArray) -> np.ndarray:
+        """Return this rank's part."""
+        return value.local
+
+    def run(self, program: Program, keep: list[int]) -> list[Any]:
+        """Run `program` and return the values of its outputs and of the slots `keep`. Collective."""
+        if self._compare:
+            self._meet(program.fingerprint, program.instrs[-1] if program.instrs else None)
+        layouts = [_layout_of(v) for v in program.leaves]
+        try:
+            steps = schedule(program, layouts, self.env)
+            if settings.memory_limit is not None:
+                bytes_ = [result_bytes(_layout_of(v), _dtype_of(v)) for v in program.leaves]
+                check_memory(program, steps, bytes_, self.env, settings.memory_limit)
+        except Exception as error:  # pure: the same on every rank
+            raise agreed(error) from None
+        values = self._run_steps(program, steps, set(keep))
+        return [values[s] for s in (*program.outputs, *keep)]
+
+    # how it does it
+
+    def _run_steps(self, program: Program, steps: list[Step], keep: set[int]) -> list[Any]:
+        values = list(program.leaves)
+        world = self.world
+        for step in steps:
+            instr = step.instr
+            if instr.op.name == "item":
+                values.append(values[instr.args[0]][instr.attrs[0]])
+            else:
+                try:
+                    if result_bytes(step.out, instr.dtype) >= LARGE:
+                        self._reserve(step)
+                    ins = [values[a] for a in instr.args]
+                    for k in range(len(ins)):
+                        if step.moves(k):
+                            ins[k] = redistribute(ins[k], step.want[k])
+                        elif k in instr.op.overwrites and not _sole(ins[k], instr.args[k] in instr.frees):
+                            ins[k] = TiledArray(step.want[k], ins[k].copy().local, world)
+                        elif ins[k].layout is not step.want[k] and not instr.op.any_order:
+                            # Equal, but written otherwise: the operator reads the grid axes that it asked for.
+                            ins[k] = TiledArray(step.want[k], ins[k].local, world)
+                    values.append(instr.op.run(world, ins, step.out, instr.attrs, instr.dtype))
+                except BaseException as error:
+                    self._failed(error, instr)
+                    raise
+                del ins
+            for slot in instr.frees:
+                if slot not in keep:
+                    values[slot] = None
+        return values
+
+    def _reserve(self, step: Step) -> None:
+        error = None
+        need = result_bytes(step.out, step.instr.dtype)
+        try:
+            np.empty(need, np.uint8)
+        except MemoryError:
+            error = MemoryError(f"{step.instr.op.name} needs {need:,} bytes on a device, which cannot be allocated")
+        agree(self.world, error)
+
+    def _failed(self, error: BaseException, instr: Instr) -> None:
+        """Name the operation and the user's line; end the world where the other ranks know nothing of the failure."""
+        if self.world.size > 1 and not is_agreed(error):
+            self.world.comm.abort(f"{instr.op.name} built at {instr.where[0]}:{instr.where[1]} failed on one rank", error)
+        note = f"while computing {instr.op.name!r}, built at {instr.where[0]}:{instr.where[1]}"
+        if isinstance(error, Exception) and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+
+    def _meet(self, fingerprint: int, what: Any) -> None:
+        """Compare with the other ranks what is to run next: the count of evaluations, the program, the inputs."""
+        if not self._compare:
+            return
+        self._sequence += 1
+        mine = np.array([self._sequence, fingerprint, self._checksum], np.int64)
+        extremes = np.concatenate([mine, -mine])
+        self.world.comm.allreduce(extremes, "min")
+        self._checksum = 0
+        if np.array_equal(extremes[:3], -extremes[3:]):
+            return
+        last = f"{what.op.name} built at {what.where[0]}:{what.where[1]}" if isinstance(what, Instr) else str(what)
+        reports = self.world.comm.allgather_object((*mine.tolist(), last))
+        lines = "\n".join(f"  rank {r}: evaluation {s}, program {f:08x}, inputs {c:08x}, last operation {w}"
+                          for r, (s, f, c, w) in enumerate(reports))
+        raise agreed(DivergenceError(
+            "the ranks ask for different computations. Every rank must run the same program on the same inputs:\n" + lines
+        ))
+
+
+def open_index(layout: Layout, rank: int):
+    """Return an index that picks this rank's part out of a whole array."""
+    if not layout.shape:
+        return ()
+    picks = [layout.indices(a, rank) for a in range(len(layout.shape))]
+    slices = [_as_slice(i, n) for i, n in zip(picks, layout.shape, strict=True)]
+    return tuple(slices) if None not in slices else np.ix_(*picks)
+
+
+def _as_slice(index: np.ndarray, n: int) -> slice | None:
+    if len(index) == n:
+        return slice(None)
+    if len(index) == 0:
+        return slice(0, 0)
+    if index[-1] - index[0] == len(index) - 1:
+        return slice(int(index[0]), int(index[-1]) + 1)
+    return None
+
+
+def _sole(a: TiledArray, dies: bool) -> bool:
+    """Return whether the buffer of `a` may be worked on in place: nothing needs it later and nobody else sees it.
+
+    References counted: of the array by the list of values, the list of operands, the parameter and the call; of the
+    buffer by the array and the call.
+    """
+    return dies and a.local.base is None and sys.getrefcount(a) <= 4 and sys.getrefcount(a.local) <= 2
+
+
+def _layout_of(value: Any):
+    return tuple(v.layout for v in value) if isinstance(value, tuple) else value.layout
+
+
+def _dtype_of(value: Any):
+    return tuple(v.dtype for v in value) if isinstance(value, tuple) else value.dtype

@@ -1,0 +1,285 @@
+"""Layouts: which rank holds which elements of an array, and where. Pure values; the rank is an argument.
+
+Each array axis is dealt in tiles of nb consecutive indices to the ranks along one grid axis, in turn, starting at the one
+with coordinate src (block-cyclic); or it is whole on every rank. Blocks are nb = ceil(n/p). Along grid axes that no array
+axis uses the array is replicated, or, where they are listed in `partial`, the ranks hold summands.
+
+A rank's part is one dense array, its tiles one behind the other along each axis, stored with one leading dimension in
+`order`. All index arithmetic is in 64 bits.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from pypto.grid import ProcessGrid
+
+__all__ = ["Cyclic", "Layout", "numroc"]
+
+Int64 = npt.NDArray[np.int64]
+
+
+def numroc(n: int, nb: int, coord: int, src: int, p: int) -> int:
+    """Return how many of n indices, dealt in tiles of nb to p coordinates starting at src, coordinate `coord` owns.
+
+    Source: ScaLAPACK TOOLS/numroc.
+    """
+    distance = (coord - src) % p
+    tiles, rest = divmod(n, nb)
+    whole_rounds, extra = divmod(tiles, p)
+    return whole_rounds * nb + (nb if distance < extra else rest if distance == extra else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cyclic:
+    """One array axis dealt in tiles of `nb` indices over grid axis `axis`; the first tile is at coordinate `src`."""
+
+    axis: int
+    nb: int
+    src: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """How an array of `shape` lies on the ranks of `grid`.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    grid : ProcessGrid
+    dims : tuple of Cyclic or None
+        Per array axis; None: whole on every rank. A grid axis serves one array axis at most.
+    partial : tuple of int
+        Grid axes along which the ranks hold summands.
+    order : tuple of int
+        Array axes from the slowest to the fastest varying in memory. Default: Fortran order for matrices, C for others.
+
+    Notes
+    -----
+    Two layouts are equal when every rank holds the same elements in the same memory order, however they are written.
+    """
+
+    shape: tuple[int, ...]
+    grid: ProcessGrid
+    dims: tuple[Cyclic | None, ...]
+    partial: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+    _key: tuple[Any, ...] = field(init=False, repr=False)
+    _hash: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        n = len(self.shape)
+        if not self.order and n:
+            object.__setattr__(self, "order", (1, 0) if n == 2 else tuple(range(n)))
+        _check(self)
+        ownership = _ownership(self)
+        key = (ownership, _memory_order(self))
+        object.__setattr__(self, "_key", key)
+        object.__setattr__(self, "_hash", hash(key))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Layout):
+            return NotImplemented
+        return self._hash == other._hash and self._key == other._key
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.shape, self.grid, self.dims, self.partial, self.order
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        for name, value in zip(("shape", "grid", "dims", "partial", "order"), state, strict=True):
+            object.__setattr__(self, name, value)
+        self.__post_init__()
+
+    def same_ownership(self, other: "Layout") -> bool:
+        """Return whether every rank holds the same elements, in whatever memory order."""
+        return self is other or bool(self._key[0] == other._key[0])
+
+    def replace(self, **changes: Any) -> "Layout":
+        """Return a layout that differs in some fields."""
+        if "shape" in changes and len(changes["shape"]) != len(self.shape):
+            changes.setdefault("order", ())
+        return replace(self, **changes)
+
+    def transpose(self, axes: tuple[int, ...]) -> "Layout":
+        """Return the layout of the array with its axes permuted; local parts become transposed views."""
+        return _transposed(self, tuple(axes))
+
+    # who holds what
+
+    def holds(self, rank: int) -> bool:
+        """Return whether `rank` is in the grid."""
+        return self.grid.coords(rank) is not None
+
+    def extent(self, axis: int) -> int:
+        """Return over how many coordinates an array axis is dealt; 1 where it is whole."""
+        dim = self.dims[axis]
+        return 1 if dim is None else self.grid.shape[dim.axis]
+
+    def axis_coord(self, axis: int, rank: int) -> int:
+        """Return the coordinate of `rank` along the grid axis that deals `axis`; 0 where it is whole."""
+        dim, coords = self.dims[axis], self.grid.coords(rank)
+        return 0 if dim is None or coords is None else coords[dim.axis]
+
+    def local_shape(self, rank: int) -> tuple[int, ...]:
+        """Return the shape of a rank's part; all zeros for a rank outside the grid."""
+        return _local_shape(self, rank)
+
+    def max_local_size(self) -> int:
+        """Return the number of elements on the rank that holds most."""
+        return prod(
+            n if d is None else numroc(n, d.nb, d.src, d.src, self.extent(a))
+            for a, (n, d) in enumerate(zip(self.shape, self.dims, strict=True))
+        )
+
+    def axis_part(self, axis: int, coord: int) -> Int64:
+        """Return the ascending global indices that coordinate `coord` owns along `axis`. Read-only."""
+        return _axis_part(self.shape[axis], self.dims[axis], self.extent(axis), coord)
+
+    def indices(self, axis: int, rank: int) -> Int64:
+        """Return the ascending global indices that `rank` owns along `axis`. Read-only."""
+        if not self.holds(rank):
+            return _axis_part(0, None, 1, 0)
+        return self.axis_part(axis, self.axis_coord(axis, rank))
+
+    @overload
+    def to_local(self, axis: int, i: int) -> tuple[int, int]: ...
+    @overload
+    def to_local(self, axis: int, i: Int64) -> tuple[Int64, Int64]: ...
+    def to_local(self, axis: int, i: Any) -> tuple[Any, Any]:
+        """Return the coordinate that owns global index (or indices) `i` along `axis`, and its local index there."""
+        dim = self.dims[axis]
+        if dim is None:
+            return (0 if isinstance(i, (int, np.integer)) else np.zeros_like(i)), i
+        p = self.extent(axis)
+        tile = i // dim.nb
+        return (tile + dim.src) % p, tile // p * dim.nb + i % dim.nb
+
+    @overload
+    def to_global(self, axis: int, coord: int, il: int) -> int: ...
+    @overload
+    def to_global(self, axis: int, coord: int, il: Int64) -> Int64: ...
+    def to_global(self, axis: int, coord: int, il: Any) -> Any:
+        """Return the global index (or indices) of local index `il` on coordinate `coord` along `axis`."""
+        dim = self.dims[axis]
+        if dim is None:
+            return il
+        p = self.extent(axis)
+        return (il // dim.nb * p + (coord - dim.src) % p) * dim.nb + il % dim.nb
+
+    def owners(self, coords: tuple[int, ...]) -> tuple[int, ...]:
+        """Return every rank that holds the block with these coordinates, one per array axis: all replicas."""
+        return _owners(self, tuple(coords))
+
+    def replica(self, rank: int) -> tuple[int, int]:
+        """Return which of how many replicas of its block `rank` holds."""
+        mine = self.owners(tuple(self.axis_coord(a, rank) for a in range(len(self.shape))))
+        return mine.index(rank), len(mine)
+
+    @staticmethod
+    def replicated(shape: tuple[int, ...], grid: ProcessGrid, order: tuple[int, ...] = ()) -> "Layout":
+        """Return the layout in which every rank of the grid holds all of the array."""
+        return _replicated(tuple(shape), grid, tuple(order))
+
+
+def _check(layout: Layout) -> None:
+    n, grid = len(layout.shape), layout.grid
+    if len(layout.dims) != n:
+        raise ValueError(f"dims has {len(layout.dims)} entries for an array of {n} axes")
+    if any(extent < 0 for extent in layout.shape):
+        raise ValueError(f"shape {layout.shape} has a negative extent")
+    if sorted(layout.order) != list(range(n)):
+        raise ValueError(f"order {layout.order} is not a permutation of the {n} axes")
+    used = [d.axis for d in layout.dims if d is not None] + list(layout.partial)
+    if any(not 0 <= a < grid.ndim for a in used):
+        raise ValueError(f"grid axes {used} are used; the grid of shape {grid.shape} has axes 0 to {grid.ndim - 1}")
+    if len(set(used)) != len(used):
+        raise ValueError(f"grid axes {used} are used: each may serve one array axis, or be partial")
+    for d in layout.dims:
+        if d is not None and (d.nb < 1 or not 0 <= d.src < grid.shape[d.axis]):
+            raise ValueError(f"{d}: nb must be positive and src below the grid's extent {grid.shape[d.axis]}")
+
+
+def _ownership(layout: Layout) -> tuple[Any, ...]:
+    """Return a key that is equal for layouts in which every rank holds the same elements.
+
+    A tile longer than the axis is as long as the axis. An axis whose tiles all lie on one coordinate is the same as
+    a whole axis on the ranks with that coordinate. The coordinates are then written out as the list of ranks.
+    """
+    grid = layout.grid
+    parts = []
+    for a, (n, d) in enumerate(zip(layout.shape, layout.dims, strict=True)):
+        p = layout.extent(a)
+        if d is None or p == 1 or n == 0:
+            parts.append(None)
+        else:
+            nb = min(d.nb, n)
+            # Only the coordinates that own something and the period matter: a single round of tiles is a list of owners.
+            tiles = -(-n // nb)
+            parts.append((nb, tuple((d.src + t) % p for t in range(min(tiles, p))), d.axis))
+    table = []
+    for rank, at in zip(grid.ranks, product(*map(range, grid.shape)), strict=True):
+        place = tuple(-1 if q is None else (q[1].index(at[q[2]]) if at[q[2]] in q[1] else -2) for q in parts)
+        table.append((rank, place, tuple(at[a] for a in layout.partial)))
+    kinds = tuple(None if q is None else (q[0], len(q[1])) for q in parts)
+    return layout.shape, tuple(sorted(table)), kinds
+
+
+def _memory_order(layout: Layout) -> tuple[int, ...]:
+    """Return the storage order of the axes that are longer than one; the others do not show."""
+    return tuple(a for a in layout.order if layout.shape[a] > 1)
+
+
+@lru_cache(maxsize=8192)
+def _local_shape(layout: Layout, rank: int) -> tuple[int, ...]:
+    coords = layout.grid.coords(rank)
+    if coords is None:
+        return (0,) * len(layout.shape)
+    return tuple(
+        n if d is None else numroc(n, d.nb, coords[d.axis], d.src, layout.grid.shape[d.axis])
+        for n, d in zip(layout.shape, layout.dims, strict=True)
+    )
+
+
+@lru_cache(maxsize=256)
+def _axis_part(n: int, dim: Cyclic | None, p: int, coord: int) -> Int64:
+    if dim is None:
+        part = np.arange(n, dtype=np.int64)
+    else:
+        il = np.arange(numroc(n, dim.nb, coord, dim.src, p), dtype=np.int64)
+        part = (il // dim.nb * p + (coord - dim.src) % p) * dim.nb + il % dim.nb
+    part.flags.writeable = False
+    return part
+
+
+@lru_cache(maxsize=8192)
+def _owners(layout: Layout, coords: tuple[int, ...]) -> tuple[int, ...]:
+    fixed = {d.axis: c for d, c in zip(layout.dims, coords, strict=True) if d is not None}
+    choices = [(fixed[a],) if a in fixed else range(n) for a, n in enumerate(layout.grid.shape)]
+    return tuple(layout.grid.rank_at(c) for c in product(*choices))
+
+
+@lru_cache(maxsize=4096)
+def _transposed(layout: Layout, axes: tuple[int, ...]) -> Layout:
+    where = {a: k for k, a in enumerate(axes)}
+    return Layout(
+        tuple(layout.shape[a] for a in axes),
+        layout.grid,
+        tuple(layout.dims[a] for a in axes),
+        layout.partial,
+        tuple(where[a] for a in layout.order),
+    )
+
+
+@lru_cache(maxsize=4096)
+def _replicated(shape: tuple[int, ...], grid: ProcessGrid, order: tuple[int, ...]) -> Layout:
+    return Layout(shape, grid, (None,) * len(shape), (), order)

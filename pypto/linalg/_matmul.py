@@ -1,0 +1,265 @@
+"""Distributed matrix product, C = op(A) op(B).
+
+Four ways, chosen by the bytes that each moves:
+
+``C``   C stays. For each panel of the inner dimension, columns of A are spread along the rows of the grid and rows of B along
+        its columns; every rank adds their product to its part of C. The next panel travels while this one is multiplied.
+``A``   A stays. Columns of B are brought to where A's columns are; the products are partial sums along the grid's rows.
+``B``   B stays: the same as ``A`` for C^T = B^T A^T.
+``K``   Both operands are cut along the inner dimension over all ranks; every rank's product is one summand of C.
+
+Source: R. A. van de Geijn, J. Watts, SUMMA (1997); M. Schatz, R. van de Geijn, J. Poulson, Parallel matrix multiplication: a
+systematic journey (2016).
+"""
+
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from pypto.grid import ProcessGrid
+from pypto.layout import Cyclic, Layout
+from pypto.redistribute import Transfer, plan, redistribute, start
+from pypto.tiles import TiledArray, World
+
+__all__ = ["VARIANTS", "choose", "gemm", "result_layout"]
+
+VARIANTS = ("C", "A", "B", "K")
+#: Panels of the inner dimension are at least this wide where the operands are: GEMM runs near its peak from here on.
+WIDTH = 512
+
+
+@lru_cache(maxsize=1024)
+def result_layout(a: Layout, b: Layout) -> Layout:
+    """Return the layout of A @ B: rows as A's and columns as B's where they share a grid, else tiles on the larger's grid."""
+    shape = (a.shape[0], b.shape[1])
+    wider = a if prod(a.shape) >= prod(b.shape) else b
+    rows, cols = a.dims[0], b.dims[1]
+    if a.grid == b.grid and (rows is None or cols is None or rows.axis != cols.axis) and (rows or cols):
+        return Layout(shape, a.grid, (rows, cols))
+    grid = wider.grid
+    if grid.ndim == 2:
+        nb = next((d.nb for d in wider.dims if d is not None), 128)
+        return Layout(shape, grid, (Cyclic(0, nb), Cyclic(1, nb)))
+    if grid.ndim == 1 and grid.size > 1:
+        # One grid axis: deal the longer side of the result.
+        axis = 0 if shape[0] >= shape[1] else 1
+        block = Cyclic(0, max(1, -(-shape[axis] // grid.size)))
+        return Layout(shape, grid, (block, None) if axis == 0 else (None, block))
+    return Layout(shape, grid, (None, None))
+
+
+def _moved(src: Layout, dst: Layout) -> int:
+    """Return the elements that the busiest rank receives."""
+    return max((sum(m.size for m in plan(src, dst, r).recvs) for r in dst.grid.ranks), default=0)
+
+
+def _panels_of(a: Layout, b: Layout, c: Layout) -> tuple[Layout, Layout]:
+    """Return A with its columns whole along C's rows, and B with its rows whole along C's columns."""
+    return Layout(a.shape, c.grid, (c.dims[0], None)), Layout(b.shape, c.grid, (None, c.dims[1]))
+
+
+def _stay_layouts(a: Layout, b: Layout) -> tuple[Layout, Layout]:
+    """Return, where A stays: B's rows as A's columns; C's rows as A's, partial along the grid axis of A's columns."""
+    rows, cols = a.dims
+    partial = () if cols is None or a.grid.shape[cols.axis] == 1 else (cols.axis,)
+    return Layout(b.shape, a.grid, (cols, None)), Layout((a.shape[0], b.shape[1]), a.grid, (rows, None), partial)
+
+
+def _split_layouts(a: Layout, b: Layout, grid: ProcessGrid) -> tuple[Layout, Layout, Layout]:
+    """Return both operands cut along the inner dimension over all ranks, and the summands of C."""
+    everyone = ProcessGrid.of((grid.size,), grid.ranks)
+    inner = Cyclic(0, max(1, -(-a.shape[1] // grid.size)))
+    partial = (0,) if grid.size > 1 else ()
+    return (
+        Layout(a.shape, everyone, (None, inner)),
+        Layout(b.shape, everyone, (inner, None)),
+        Layout((a.shape[0], b.shape[1]), everyone, (None, None), partial),
+    )
+
+
+@lru_cache(maxsize=1024)
+def choose(a: Layout, b: Layout, c: Layout) -> tuple[str, dict[str, int]]:
+    """Return the variant that moves the fewest elements to the busiest rank, and what each would move.
+
+    A variant that needs more workspace than a quarter of operands and result is left out, unless it is ``C``, which
+    works in panels.
+    """
+    size = a.grid.size
+    pa, pb = _panels_of(a, b, c)
+    moved = {"C": _moved(a, pa) + _moved(b, pb)}
+    local = (prod(a.shape) + prod(b.shape) + prod(c.shape)) // max(size, 1)
+    for name, x, y in (("A", a, b), ("B", b.transpose((1, 0)), a.transpose((1, 0)))):
+        if x.partial:
+            continue
+        brought, summed = _stay_layouts(x, y)
+        target = c if name == "A" else c.transpose((1, 0))
+        work = brought.max_local_size() + 2 * summed.max_local_size()
+        if work <= local // 4 or work <= 1 << 16:
+            moved[name] = _moved(y, brought) + _moved(summed, target)
+    ka, kb, kc = _split_layouts(a, b, a.grid if a.grid.size >= b.grid.size else b.grid)
+    if kc.max_local_size() * 2 <= local // 4 or kc.max_local_size() <= 1 << 16:
+        moved["K"] = _moved(a, ka) + _moved(b, kb) + _moved(kc, c)
+    return min(moved, key=lambda v: (moved[v], VARIANTS.index(v))), moved
+
+
+def gemm(
+    a: TiledArray, b: TiledArray, layout: Layout, *, conj_a: bool = False, conj_b: bool = False, variant: str | None = None
+) -> TiledArray:
+    """Return op(A) @ op(B) in `layout`, where op conjugates or not; transpositions are views of the operands. Collective.
+
+    Cost: 2 m n k flops; elements moved as :func:`choose` says; workspace about a tenth of operands and result.
+    """
+    world = a.world
+    if world.size == 1:
+        out = TiledArray.empty(layout, a.dtype, world)
+        _product(world, a.local, b.local, out.local, conj_a, conj_b, False)
+        return out
+    variant = variant or choose(a.layout, b.layout, layout)[0]
+    if variant == "C":
+        return _stationary_c(a, b, layout, conj_a, conj_b)
+    if variant == "A":
+        return _stationary_a(a, b, layout, conj_a, conj_b)
+    if variant == "B":  # C^T = B^T A^T
+        swapped = _stationary_a(b.transpose((1, 0)), a.transpose((1, 0)), layout.transpose((1, 0)), conj_b, conj_a)
+        return swapped.transpose((1, 0))
+    ka, kb, kc = _split_layouts(a.layout, b.layout, a.layout.grid if a.layout.grid.size >= b.layout.grid.size else b.layout.grid)
+    summands = TiledArray.empty(kc, a.dtype, world)
+    _product(world, redistribute(a, ka).local, redistribute(b, kb).local, summands.local, conj_a, conj_b, False)
+    return redistribute(summands, layout)
+
+
+def _stationary_c(a: TiledArray, b: TiledArray, layout: Layout, conj_a: bool, conj_b: bool) -> TiledArray:
+    """For panels K: C += A[:, K] B[K, :], the next panels under way while these are multiplied."""
+    world, k = a.world, a.shape[1]
+    c = TiledArray.empty(layout, a.dtype, world)
+    queue = world.device.queue()
+    width = panel_width(a.layout, b.layout, layout)
+    begins = range(0, k, width)
+    if not begins:
+        c.local[...] = 0
+    coming = _Panels(a, b, layout, 0, min(width, k)) if begins else None
+    for k0 in begins:
+        here = coming
+        here.wait()
+        k1 = k0 + width
+        coming = _Panels(a, b, layout, k1, min(width, k - k1)) if k1 < k else None
+        for piece in _pieces(c.local.shape, here.width, a.dtype):
+            queue.put(_Update(world, here, c.local, piece, conj_a, conj_b, k0 > 0))
+        while queue.step():
+            if coming is not None:
+                coming.test()
+    return c
+
+
+class _Panels:
+    """A[:, K] and B[K, :] on their way to the ranks of C; where nothing moves they are views."""
+
+    def __init__(self, a: TiledArray, b: TiledArray, c: Layout, k0: int, width: int) -> None:
+        self.width = width
+        self.transfers: list[Transfer] = []
+        self.a = self._panel(a, Layout((a.shape[0], width), c.grid, (c.dims[0], None)), 1, k0)
+        self.b = self._panel(b, Layout((width, b.shape[1]), c.grid, (None, c.dims[1])), 0, k0)
+
+    def _panel(self, x: TiledArray, layout: Layout, axis: int, k0: int) -> np.ndarray:
+        other = 1 - axis
+        if x.layout.dims[axis] is None and x.layout.grid == layout.grid and x.layout.dims[other] == layout.dims[other]:
+            cut = slice(k0, k0 + self.width)
+            return x.local[:, cut] if axis == 1 else x.local[cut, :]
+        # The panel takes the storage order of its operand, so that packing copies runs.
+        panel = TiledArray.empty(layout.replace(order=x.layout.order), x.dtype, x.world)
+        along = (self.width, k0, 1, 0, 1)
+        across = (x.shape[other], 0, 1, 0, 1)
+        self.transfers.append(start(x, panel, (across, along) if axis == 1 else (along, across)))
+        return panel.local
+
+    def test(self) -> None:
+        for t in self.transfers:
+            t.test()
+
+    def wait(self) -> None:
+        for t in self.transfers:
+            t.wait()
+
+
+class _Update:
+    """One piece of C += A[:, K] B[K, :]: some columns of the local part."""
+
+    __slots__ = ("accumulate", "args", "piece")
+
+    def __init__(self, world, panels, c, piece, conj_a, conj_b, accumulate) -> None:
+        self.args = (world, panels, c, conj_a, conj_b)
+        self.piece, self.accumulate = piece, accumulate
+
+    def __call__(self) -> None:
+        world, panels, c, conj_a, conj_b = self.args
+        _product(world, panels.a, panels.b[:, self.piece], c[:, self.piece], conj_a, conj_b, self.accumulate)
+
+
+def _pieces(shape: tuple[int, ...], k: int, dtype: np.dtype) -> list[slice]:
+    """Cut the columns of C into pieces that take a few milliseconds each."""
+    m, n = shape
+    if m == 0 or n == 0:
+        return []
+    columns = max(64, int(2e8 // (2 * m * max(k, 1))))
+    return [slice(j, min(j + columns, n)) for j in range(0, n, columns)]
+
+
+@lru_cache(maxsize=1024)
+def panel_width(a: Layout, b: Layout, c: Layout) -> int:
+    """Return the width of panels: two pairs of them, with their messages, take about a tenth of operands and result."""
+    k = a.shape[1]
+    pa, pb = _panels_of(a, b, c)
+    per_column = (pa.max_local_size() + pb.max_local_size()) // max(k, 1)
+    budget = (a.max_local_size() + b.max_local_size() + c.max_local_size()) // 10
+    return max(min(k, WIDTH), min(k, budget // max(4 * per_column, 1)), 1)
+
+
+def _stationary_a(a: TiledArray, b: TiledArray, layout: Layout, conj_a: bool, conj_b: bool) -> TiledArray:
+    """C = A B with B brought to A, and the partial sums brought to C."""
+    brought, summed = _stay_layouts(a.layout, b.layout)
+    summands = TiledArray.empty(summed, a.dtype, a.world)
+    _product(a.world, a.local, redistribute(b, brought).local, summands.local, conj_a, conj_b, False)
+    return redistribute(summands, layout)
+
+
+def _product(
+    world: World, a: np.ndarray, b: np.ndarray, c: np.ndarray, conj_a: bool, conj_b: bool, accumulate: bool
+) -> None:
+    """c := or += op(a) op(b) on local parts, by BLAS where it has the type."""
+    if c.size == 0:
+        return
+    if a.dtype.char not in "fdFD":
+        if a.shape[1] == 0:
+            c[...] = c if accumulate else 0
+        elif accumulate:
+            c += (a @ b).astype(c.dtype, copy=False)
+        else:
+            c[...] = a @ b
+        return
+    gemm_ = world.device.gemm
+    if conj_a or conj_b:
+        ta, a = _conjugated(a, conj_a)
+        tb, b = _conjugated(b, conj_b)
+        if c.flags.f_contiguous or c.strides[0] == c.itemsize:
+            gemm_(1.0, a, b, 1.0 if accumulate else 0.0, c, ta, tb)
+            return
+        product = world.device.empty(c.shape, c.dtype, (1, 0))
+        gemm_(1.0, a, b, 0.0, product, ta, tb)
+        c[...] = c + product if accumulate else product
+        return
+    gemm_(1.0, a, b, 1.0 if accumulate else 0.0, c)
+
+
+def _conjugated(x: np.ndarray, conj: bool) -> tuple[str, np.ndarray]:
+    """Return an op of BLAS and an operand for conj(x): a C-ordered one is the conjugate transpose of its memory.
+
+    An F-ordered one is conjugated in a copy: of a panel, except where a single rank multiplies whole operands.
+    """
+    if not conj:
+        return "N", x
+    if x.strides[1] == x.itemsize and x.strides[0] != x.itemsize:
+        return "C", x.T
+    return "N", x.conj()
+
+

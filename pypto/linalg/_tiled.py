@@ -1,0 +1,143 @@
+"""A square-tiled matrix as one rank of its grid sees it: local offsets of global tiles, owners, and panels on their way."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from pypto.comm import Comm, Request
+from pypto.layout import numroc
+from pypto.tiles import TiledArray
+
+__all__ = ["Panel", "Tiles", "exchange_rows", "net_permutation"]
+
+
+class Tiles:
+    """Index arithmetic of a matrix in nb x nb tiles on a p x q grid, for this rank.
+
+    Works for a transposed view as well: the grid axis that deals the rows is whichever the layout says.
+    """
+
+    def __init__(self, a: TiledArray) -> None:
+        rows, cols = a.layout.dims
+        grid = a.layout.grid
+        self.a, self.local, self.device = a, a.local, a.world.device
+        self.m, self.n = a.shape
+        self.nb = rows.nb
+        self.p, self.q = grid.shape[rows.axis], grid.shape[cols.axis]
+        self._rows, self._cols = rows, cols
+        here = grid.coords(a.world.rank)
+        self.row, self.col = here[rows.axis], here[cols.axis]
+        #: The ranks of this grid row (that hold the same rows of the matrix), and of this grid column.
+        self.row_comm: Comm = a.world.grid_comm(grid, (cols.axis,))
+        self.col_comm: Comm = a.world.grid_comm(grid, (rows.axis,))
+
+    def __len__(self) -> int:
+        """Number of diagonal tiles."""
+        return -(-min(self.m, self.n) // self.nb)
+
+    def width(self, k: int) -> int:
+        """Order of diagonal tile k."""
+        return min(self.nb, min(self.m, self.n) - k * self.nb)
+
+    def owner_row(self, k: int) -> int:
+        """Grid row that holds tile row k."""
+        return (k + self._rows.src) % self.p
+
+    def owner_col(self, k: int) -> int:
+        """Grid column that holds tile column k."""
+        return (k + self._cols.src) % self.q
+
+    def r(self, k: int) -> int:
+        """Local row at which tile rows k, k+1, ... begin."""
+        return numroc(min(k * self.nb, self.m), self.nb, self.row, self._rows.src, self.p)
+
+    def c(self, k: int) -> int:
+        """Local column at which tile columns k, k+1, ... begin."""
+        return numroc(min(k * self.nb, self.n), self.nb, self.col, self._cols.src, self.q)
+
+    def row_place(self, i: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Grid row and local row of global rows."""
+        return self.a.layout.to_local(0, i)
+
+    def row_numbers(self) -> np.ndarray:
+        """Global numbers of the local rows."""
+        return self.a.layout.indices(0, self.a.world.rank)
+
+    def piece_columns(self, k: int, begin: int) -> list[slice]:
+        """Cut the local columns from `begin` on into pieces whose update by panel k takes one or two milliseconds."""
+        height = max(self.local.shape[0] - self.r(k), 1)
+        columns = max(32, int(8e7 // (2 * height * self.nb)))
+        end = self.local.shape[1]
+        return [slice(j, min(j + columns, end)) for j in range(begin, end, columns)]
+
+
+class Panel:
+    """A tile column on its way along the grid rows: this grid row's part of it, with some integers in front."""
+
+    def __init__(self, tiles: Tiles, k: int, rows: int, width: int, integers: int) -> None:
+        head = -(-integers * 8 // 64) * 64
+        dtype = tiles.local.dtype
+        self._buffer = np.empty(head + rows * width * dtype.itemsize, np.uint8)
+        self.integers = self._buffer[: integers * 8].view(np.int64)
+        self.part = self._buffer[head:].view(dtype).reshape((rows, width), order="F")
+        self._root = tiles.owner_col(k)
+        self._comm = tiles.row_comm
+        self._request: Request | None = None
+
+    def send(self) -> "Panel":
+        """Begin the broadcast from the grid column that owns the panel, which has filled it."""
+        if self._comm.size > 1:
+            self._request = self._comm.ibcast(self._buffer, self._root)
+        return self
+
+    def wait(self, idle: Callable[[], bool] | None = None) -> "Panel":
+        """Return when the panel is here."""
+        if self._request is not None:
+            self._request.wait(idle)
+            self._request = None
+        return self
+
+
+def net_permutation(first: int, pivots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return (source, target): what interchanging rows first+i and pivots[i] in turn does to the rows that move at all."""
+    now: dict[int, int] = {}
+    for i, p in enumerate(pivots.tolist(), first):
+        if p != i:
+            now[i], now[p] = now.get(p, p), now.get(i, i)
+    moved = [(s, t) for t, s in now.items() if s != t]
+    pairs = np.array(moved, np.int64).reshape(-1, 2)
+    return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
+
+
+def exchange_rows(tiles: Tiles, local: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
+    """local[target, :] = local[source, :] for global row numbers, at once; `local` is some columns of the local part.
+
+    Collective over the grid column. One message to each grid row that takes rows of this one.
+    """
+    if len(source) == 0 or local.shape[1] == 0:
+        return
+    from_row, s = tiles.row_place(source)
+    to_row, t = tiles.row_place(target)
+    if tiles.p == 1:
+        tiles.device.laswp(local, s, t)
+        return
+    comm, me = tiles.col_comm, tiles.row
+    incoming, outgoing = [], []
+    for peer in range(tiles.p):
+        if peer == me:
+            continue
+        rows = t[(to_row == me) & (from_row == peer)]
+        if len(rows):
+            buffer = np.empty((len(rows), local.shape[1]), local.dtype, order="F")
+            incoming.append((comm.irecv(buffer, peer), rows, buffer))
+        rows = s[(from_row == me) & (to_row == peer)]
+        if len(rows):
+            buffer = np.asfortranarray(local[rows])
+            outgoing.append((comm.isend(buffer, peer), buffer))
+    stay = (from_row == me) & (to_row == me)
+    tiles.device.laswp(local, np.ascontiguousarray(s[stay]), np.ascontiguousarray(t[stay]))
+    for request, rows, buffer in incoming:
+        request.wait()
+        local[rows] = buffer
+    for request, _ in outgoing:
+        request.wait()
