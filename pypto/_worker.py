@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+from functools import lru_cache
 from multiprocessing.connection import Client, Connection
 
 from pypto._memory import attach
@@ -43,6 +44,9 @@ class Worker:
 
     def answer(self, kind: str, content) -> None:
         """Send an answer; an exception that cannot be pickled goes as text."""
+        if kind == "ok" and content is None:
+            self.connection.send_bytes(self.sequence.to_bytes(8, "little"))
+            return
         try:
             message = pickle.dumps((self.sequence, kind, content))
             if kind == "error":
@@ -103,24 +107,21 @@ class Worker:
         rank = self.engine.world.rank
         return value.layout.holds(rank) and value.layout.replica(rank)[0] == 0
 
-    def do_run(self, instrs, leaves, outputs, keep, numbers):
-        """Run a program, keep its results and send their layouts."""
+    def do_run(self, text: bytes, pure: bool, leaves, outputs, keep, numbers) -> None:
+        """Run a program and keep its results."""
+        instrs = _instructions(text) if pure else pickle.loads(text)
         program = Program([self.values[n] for n in leaves], instrs, outputs, 0)
-        results = self.engine.run(program, keep)
-        self.values.update(zip(numbers, results, strict=True))
-        if self.engine.world.rank == 0:
-            return [_meta(v) for v in results]
-        return None
+        self.values.update(zip(numbers, self.engine.run(program, keep), strict=True))
 
     def do_close(self) -> None:
         """Stop serving."""
         self.open = False
 
 
-def _meta(value) -> tuple:
-    if isinstance(value, tuple):
-        return tuple(v.layout for v in value), tuple(v.dtype for v in value)
-    return value.layout, value.dtype
+@lru_cache(maxsize=256)
+def _instructions(text: bytes) -> list:
+    """Return the instructions of a program; loops send the same ones again and again."""
+    return pickle.loads(text)
 
 
 def main(folder: str) -> None:

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 __all__ = ["Settings", "config", "parse_bytes", "settings"]
 
@@ -40,6 +40,9 @@ class Settings:
     max_pending: int = 100_000  # nodes that may wait before the graph runs by itself
     max_message: int = 2**31 - 1  # bytes of one message; larger ones are split
     share_memory: bool = True  # ranks of a node read each other's panels in place
+
+    #: Counts changes, so that whoever holds a copy of the settings knows when it is stale.
+    changes: ClassVar[int] = 0
 
     def check(self) -> None:
         """Raise ValueError where a setting is out of range, naming it and what is allowed."""
@@ -86,12 +89,8 @@ class Settings:
         trial.check()
         for name in names:
             setattr(self, name, getattr(trial, name))
-        global version
-        version += 1
+        self.changes += 1  # type: ignore[misc]  # from here on an attribute of the instance
 
-
-#: Counts changes, so that whoever holds a copy of the settings knows when it is stale.
-version = 0
 
 settings = Settings(
     debug=os.environ.get("PYPTO_DEBUG", "") not in ("", "0"),

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from pypto import config as _config
 from pypto import launch
 from pypto.comm import SerialComm
-from pypto.config import parse_bytes, settings
+from pypto.config import Settings, parse_bytes, settings
 from pypto.dtypes import checked
 from pypto.errors import BackendUnavailable, ContextError
 from pypto.execute import LocalEngine
@@ -310,7 +309,7 @@ def _check_request(request: dict[str, Any]) -> list[int] | None:
     steps = request["gradient_accumulation"]
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= 32:
         raise ValueError(f"gradient_accumulation={steps!r} is not allowed; give an integer from 1 to 32")
-    trial = _config.Settings()
+    trial = Settings()
     trial.memory_limit, trial.chunk_size = request["memory_limit"], request["chunk_size"]
     trial.num_workers, trial.grid = request["num_workers"], request["grid"]
     trial.check()

@@ -23,7 +23,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from pypto import config, launch
+from pypto import launch
 from pypto._memory import SharedBlock
 from pypto.config import settings
 from pypto.errors import BackendUnavailable, WorldError
@@ -31,6 +31,7 @@ from pypto.execute import open_index
 from pypto.graph import Program
 from pypto.layout import Layout
 from pypto.opdef import Env
+from pypto.schedule import planned
 
 __all__ = ["DriverEngine", "RemoteValue"]
 
@@ -122,10 +123,16 @@ class DriverEngine:
     def run(self, program: Program, keep: list[int]) -> list[RemoteValue]:
         """Run `program` on the workers; return handles of its outputs and of the slots `keep`."""
         slots = [*program.outputs, *keep]
-        numbers = [self._next() for _ in slots]
+        first = len(program.leaves)
+        # The schedule is pure: this process knows the layouts that the workers will choose, and refuses what does not fit.
+        steps = planned(program, self.env)
+        made = [self._new(steps[s - first].out, steps[s - first].instr.dtype) for s in slots]
         leaves = [v.number for v in program.leaves]
-        metas = self._call(("run", program.instrs, leaves, program.outputs, keep, numbers))[0]
-        return [self._track(RemoteValue(n, *meta)) for n, meta in zip(numbers, metas, strict=True)]
+        pure = all(i.op.pure for i in program.instrs)
+        # The instructions travel as text of their own, by which a worker knows a program that it has run before.
+        text = (pickle if pure else cloudpickle).dumps(program.instrs)
+        self._call(("run", text, pure, leaves, program.outputs, keep, [v.number for v in made]))
+        return made
 
     def close(self) -> None:
         """End the workers and wait for them."""
@@ -160,18 +167,16 @@ class DriverEngine:
         if self._dead is not None:
             raise WorldError(f"the world of workers has ended: {self._dead}. Call pypto.init() to start another")
         batch: list[tuple] = []
-        if self._sent_version != config.version:
+        if self._sent_version != settings.changes:
             batch.append(("settings", settings.as_dict()))
-            self._sent_version = config.version
+            self._sent_version = settings.changes
         if self._released:
             done, self._released[:] = self._released[:], []
             batch.append(("release", done))
         batch += self._queue
         self._queue = []
         self._sequence += 1
-        user_code = command[0] == "run" and not all(i.op.pure for i in command[1])
-        dumps = cloudpickle.dumps if user_code else pickle.dumps
-        message = dumps([*batch, ("answer", self._sequence), command])
+        message = pickle.dumps([*batch, ("answer", self._sequence), command])
         try:
             for rank, c in enumerate(self._connections):
                 c.send_bytes(message if parts is None else pickle.dumps([*batch, ("answer", self._sequence), (*command, parts[rank])]))
@@ -187,7 +192,10 @@ class DriverEngine:
         for c in self._connections:
             sequence = -1
             while sequence != self._sequence:
-                sequence, kind, content = pickle.loads(c.recv_bytes())  # from a worker that holds our key
+                message = c.recv_bytes()
+                # Eight bytes say that all went well; anything else is a pickle, from a worker that holds our key.
+                short = len(message) == 8
+                sequence, kind, content = (int.from_bytes(message, "little"), "ok", None) if short else pickle.loads(message)
             answers.append((kind, content))
         for kind, content in answers:
             if kind == "error":

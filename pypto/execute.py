@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from pypto.config import settings
 from pypto.errors import DivergenceError
 from pypto.graph import Instr, Program
 from pypto.layout import Layout
 from pypto.opdef import Env
 from pypto.redistribute import redistribute
-from pypto.schedule import Step, check_memory, result_bytes, schedule
+from pypto.schedule import Step, planned, result_bytes
 from pypto.status import agree, agreed, is_agreed
 from pypto.tiles import TiledArray, World
 
@@ -83,12 +82,8 @@ class LocalEngine:
         """Run `program` and return the values of its outputs and of the slots `keep`. Collective."""
         if self._compare:
             self._meet(program.fingerprint, program.instrs[-1] if program.instrs else None)
-        layouts = [_layout_of(v) for v in program.leaves]
         try:
-            steps = schedule(program, layouts, self.env)
-            if settings.memory_limit is not None:
-                bytes_ = [result_bytes(_layout_of(v), _dtype_of(v)) for v in program.leaves]
-                check_memory(program, steps, bytes_, self.env, settings.memory_limit)
+            steps = planned(program, self.env)
         except Exception as error:  # pure: the same on every rank
             raise agreed(error) from None
         values = self._run_steps(program, steps, set(keep))
@@ -189,11 +184,3 @@ def _sole(a: TiledArray, dies: bool) -> bool:
     buffer by the array and the call.
     """
     return dies and a.local.base is None and sys.getrefcount(a) <= 4 and sys.getrefcount(a.local) <= 2
-
-
-def _layout_of(value: Any):
-    return tuple(v.layout for v in value) if isinstance(value, tuple) else value.layout
-
-
-def _dtype_of(value: Any):
-    return tuple(v.dtype for v in value) if isinstance(value, tuple) else value.dtype

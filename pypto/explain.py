@@ -1,12 +1,11 @@
 """What a computation will do, before it does it."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from pypto.array import Array
 from pypto.distribution import describe
 from pypto.graph import cut
-from pypto.schedule import peak_bytes, result_bytes, schedule
+from pypto.schedule import dtype_of, layout_of, peak_bytes, result_bytes, schedule
 
 __all__ = ["Plan", "explain"]
 
@@ -49,10 +48,9 @@ def explain(*arrays: Array) -> Plan:
     nodes = [a._node for a in arrays]
     context = nodes[0].context
     program, _, _ = cut(nodes, fingerprint=False)
-    leaves = [_meta(v) for v in program.leaves]
-    steps = schedule(program, [layout for layout, _ in leaves], context.env)
-    peak, _ = peak_bytes(program, steps, [result_bytes(*meta) for meta in leaves], context.env)
-    shapes = {s: _meta(v)[0].shape for s, v in enumerate(program.leaves) if not isinstance(_meta(v)[0], tuple)}
+    steps = schedule(program, [layout_of(v) for v in program.leaves], context.env)
+    peak, _ = peak_bytes(program, steps, [result_bytes(layout_of(v), dtype_of(v)) for v in program.leaves], context.env)
+    shapes = {s: v.layout.shape for s, v in enumerate(program.leaves) if not isinstance(v, tuple)}
     rows = []
     for step in steps:
         i = step.instr
@@ -72,9 +70,3 @@ def explain(*arrays: Array) -> Plan:
             )
         )
     return Plan(rows, peak)
-
-
-def _meta(value: Any) -> tuple:
-    if isinstance(value, tuple):
-        return tuple(v.layout for v in value), tuple(v.dtype for v in value)
-    return value.layout, value.dtype

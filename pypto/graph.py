@@ -66,22 +66,28 @@ def user_line() -> tuple[str, int]:
 class Instr:
     """One instruction: ``slot := op(slots of the arguments, attributes)``."""
 
-    __slots__ = ("args", "attrs", "dtype", "frees", "number", "op", "shape", "slot", "where")
+    __slots__ = ("args", "attrs", "dtype", "frees", "op", "shape", "slot", "where")
 
     def __init__(self, node: Node, slot: int, args: tuple[int, ...]) -> None:
         self.op, self.attrs, self.shape, self.dtype = node.op, node.attrs, node.shape, node.dtype
-        self.where, self.number = node.where, node.number
+        self.where = node.where
         self.slot, self.args = slot, args
         self.frees: tuple[int, ...] = ()
 
-    def __getstate__(self):
-        return {n: (self.op.name if n == "op" else getattr(self, n)) for n in self.__slots__}
+    def __reduce__(self):
+        state = (self.op.name, self.attrs, self.shape, self.dtype, self.where, self.slot, self.args, self.frees)
+        return _instr, state
 
-    def __setstate__(self, state) -> None:
-        from pypto.opdef import table
 
-        for name, value in state.items():
-            setattr(self, name, table[value] if name == "op" else value)
+def _instr(name: str, *fields: Any) -> Instr:
+    """Return an instruction from its pickle, which names the operator."""
+    from pypto.opdef import table
+
+    instr = Instr.__new__(Instr)
+    instr.op = table[name]
+    for slot, value in zip(("attrs", "shape", "dtype", "where", "slot", "args", "frees"), fields, strict=True):
+        setattr(instr, slot, value)
+    return instr
 
 
 class Program:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from math import isqrt, prod
+from typing import Any
 
 __all__ = ["ProcessGrid", "factorings", "squarest"]
 
@@ -22,6 +23,9 @@ class ProcessGrid:
             raise ValueError(f"grid shape {self.shape} has {prod(self.shape)} places for {len(self.ranks)} ranks")
         if len(set(self.ranks)) != len(self.ranks) or any(r < 0 for r in self.ranks):
             raise ValueError(f"ranks {self.ranks} must be distinct and not negative")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _grid, (self.shape, self.ranks)
 
     @classmethod
     def of(cls, shape: tuple[int, ...], ranks: tuple[int, ...] | None = None) -> "ProcessGrid":

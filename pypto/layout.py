@@ -43,6 +43,9 @@ class Cyclic:
     nb: int
     src: int = 0
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cyclic, (self.axis, self.nb, self.src)
+
 
 @dataclass(frozen=True, eq=False)
 class Layout:
@@ -92,13 +95,8 @@ class Layout:
     def __hash__(self) -> int:
         return self._hash
 
-    def __getstate__(self) -> tuple[Any, ...]:
-        return self.shape, self.grid, self.dims, self.partial, self.order
-
-    def __setstate__(self, state: tuple[Any, ...]) -> None:
-        for name, value in zip(("shape", "grid", "dims", "partial", "order"), state, strict=True):
-            object.__setattr__(self, name, value)
-        self.__post_init__()
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (self.shape, self.grid, self.dims, self.partial, self.order)
 
     def same_ownership(self, other: "Layout") -> bool:
         """Return whether every rank holds the same elements, in whatever memory order."""
@@ -189,6 +187,18 @@ class Layout:
     def replicated(shape: tuple[int, ...], grid: ProcessGrid, order: tuple[int, ...] = ()) -> "Layout":
         """Return the layout in which every rank of the grid holds all of the array."""
         return _replicated(tuple(shape), grid, tuple(order))
+
+
+@lru_cache(maxsize=4096)
+def _again(
+    shape: tuple[int, ...],
+    grid: ProcessGrid,
+    dims: tuple[Cyclic | None, ...],
+    partial: tuple[int, ...],
+    order: tuple[int, ...],
+) -> Layout:
+    """Return a layout from its pickle; arrays that travel often bring the same one."""
+    return Layout(shape, grid, dims, partial, order)
 
 
 def _check(layout: Layout) -> None:

@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
+from pypto.config import settings
 from pypto.errors import MemoryLimitError
 from pypto.graph import Instr, Program
 from pypto.layout import Layout
 from pypto.opdef import Env
 
-__all__ = ["Step", "check_memory", "peak_bytes", "schedule"]
+__all__ = ["Step", "dtype_of", "layout_of", "peak_bytes", "planned", "result_bytes", "schedule"]
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +42,25 @@ def schedule(program: Program, layouts: list, env: Env) -> list[Step]:
         known.append(step.out)
         steps.append(step)
     return steps
+
+
+def planned(program: Program, env: Env) -> list[Step]:
+    """Return the schedule of `program`, once it is known to fit the memory limit."""
+    steps = schedule(program, [layout_of(v) for v in program.leaves], env)
+    if settings.memory_limit is not None:
+        leaf_bytes = [result_bytes(layout_of(v), dtype_of(v)) for v in program.leaves]
+        check_memory(program, steps, leaf_bytes, env, settings.memory_limit)
+    return steps
+
+
+def layout_of(value: Any) -> Any:
+    """Return the layout of a value, or the layouts of several results."""
+    return tuple(v.layout for v in value) if isinstance(value, tuple) else value.layout
+
+
+def dtype_of(value: Any) -> Any:
+    """Return the dtype of a value, or the dtypes of several results."""
+    return tuple(v.dtype for v in value) if isinstance(value, tuple) else value.dtype
 
 
 @lru_cache(maxsize=8192)
