@@ -163,7 +163,7 @@ class _Panels:
 
     def _panel(self, x: TiledArray, layout: Layout, axis: int, k0: int) -> np.ndarray:
         other = 1 - axis
-        if x.layout.dims[axis] is None and x.layout.grid == layout.grid and x.layout.dims[other] == layout.dims[other]:
+        if x.layout.same_ownership(Layout(x.shape, layout.grid, tuple(layout.dims[d] if d == other else None for d in (0, 1)))):
             cut = slice(k0, k0 + self.width)
             return x.local[:, cut] if axis == 1 else x.local[cut, :]
         # The panel takes the storage order of its operand, so that packing copies runs.
@@ -197,11 +197,14 @@ class _Update:
 
 
 def _pieces(shape: tuple[int, ...], k: int, dtype: np.dtype) -> list[slice]:
-    """Cut the columns of C into pieces that take a few milliseconds each."""
+    """Cut the columns of C into pieces between which the messages under way make progress.
+
+    A piece is at least 512 columns wide, since GEMM packs all of its left operand again for each.
+    """
     m, n = shape
     if m == 0 or n == 0:
         return []
-    columns = max(64, int(2e8 // (2 * m * max(k, 1))))
+    columns = max(512, int(2e8 // (2 * m * max(k, 1))))
     return [slice(j, min(j + columns, n)) for j in range(0, n, columns)]
 
 
