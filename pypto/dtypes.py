@@ -25,17 +25,18 @@ SUPPORTED = tuple(
         "complex128",
     )
 )
-_SUPPORTED = frozenset(SUPPORTED)
+#: NumPy has several types of one kind and size (``long`` and ``long long``); equal ones are one here.
+_CANONICAL = {dt: dt for dt in SUPPORTED}
 
 
 @lru_cache(maxsize=256)
 def checked(dtype) -> np.dtype:
     """Return `dtype` as a native NumPy dtype, or raise TypeError if pypto cannot hold it."""
     dt = np.dtype(dtype).newbyteorder("=")
-    if dt not in _SUPPORTED:
+    if dt not in _CANONICAL:
         names = " ".join(str(d) for d in SUPPORTED)
         raise TypeError(f"dtype {dt} is not supported; allowed: {names}. Convert the data to one of these first.")
-    return dt
+    return _CANONICAL[dt]
 
 
 def result_type(*operands) -> np.dtype:

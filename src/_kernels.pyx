@@ -282,7 +282,7 @@ def getrf(cnp.ndarray a, cnp.ndarray ipiv):
 
 cdef int64_t* index_pointer(cnp.ndarray index, int64_t extent, str name) except? NULL:
     """Return the data of an int64 index array whose values lie in 0 ... extent-1."""
-    if cnp.PyArray_TYPE(index) != cnp.NPY_INT64 or not cnp.PyArray_IS_C_CONTIGUOUS(index) or cnp.PyArray_NDIM(index) != 1:
+    if canonical(cnp.PyArray_TYPE(index)) != cnp.NPY_INT64 or not cnp.PyArray_IS_C_CONTIGUOUS(index) or cnp.PyArray_NDIM(index) != 1:
         raise TypeError(f"{name} must be a contiguous one-dimensional int64 array")
     cdef int64_t* p = <int64_t*>cnp.PyArray_DATA(index)
     cdef int64_t i, n = cnp.PyArray_SIZE(index)
@@ -480,6 +480,15 @@ cdef void add_kind(int t, char* d, int64_t* di, int64_t ds, char* s, int64_t* si
         add_line[cnp.uint8_t](NULL, d, di, ds, s, si, ss, n)
 
 
+cdef int canonical(int t) noexcept:
+    """Return the type number by which `long long` goes where `long` has its size."""
+    if t == cnp.NPY_LONGLONG:
+        return cnp.NPY_INT64
+    if t == cnp.NPY_ULONGLONG:
+        return cnp.NPY_UINT64
+    return t
+
+
 cdef bint can_add(int t) noexcept:
     return t in (cnp.NPY_FLOAT64, cnp.NPY_FLOAT32, cnp.NPY_COMPLEX128, cnp.NPY_COMPLEX64, cnp.NPY_INT64, cnp.NPY_INT32,
                  cnp.NPY_INT16, cnp.NPY_INT8, cnp.NPY_UINT64, cnp.NPY_UINT32, cnp.NPY_UINT16, cnp.NPY_UINT8)
@@ -488,13 +497,13 @@ cdef bint can_add(int t) noexcept:
 def copy_indexed(cnp.ndarray dst, dst_index, cnp.ndarray src, src_index, bint add=False):
     """dst[np.ix_(*dst_index)] = src[np.ix_(*src_index)], or += ; any strides; the arrays must not overlap."""
     cdef Job job
-    cdef int a, ndim = cnp.PyArray_NDIM(dst), inner, second, other, kind = cnp.PyArray_TYPE(dst)
+    cdef int a, ndim = cnp.PyArray_NDIM(dst), inner, second, other, kind = canonical(cnp.PyArray_TYPE(dst))
     cdef int64_t item = cnp.PyArray_ITEMSIZE(dst), i, nruns = 0
     cdef int64_t* runs = NULL
     cdef cnp.ndarray x, y
     if ndim < 1 or ndim > MAXDIM or cnp.PyArray_NDIM(src) != ndim or len(dst_index) != ndim or len(src_index) != ndim:
         raise ValueError(f"copy_indexed: {ndim} and {cnp.PyArray_NDIM(src)} axes with {len(dst_index)} and {len(src_index)} indices")
-    if cnp.PyArray_TYPE(src) != kind:
+    if canonical(cnp.PyArray_TYPE(src)) != kind:
         raise TypeError(f"copy_indexed: dtypes differ, {dst.dtype} and {src.dtype}")
     if add and not can_add(kind):
         raise TypeError(f"copy_indexed cannot add {dst.dtype}")

@@ -44,7 +44,7 @@ def cholesky(a, l):
 def solve(a, x, b):
     """HPL ||Ax - b|| / (eps (||A|| ||x|| + ||b||) n), and LAPACK DGET02."""
     n = len(a)
-    x, b = x.reshape(n, -1), b.reshape(n, -1)
+    x, b = (v[:, np.newaxis] if v.ndim == 1 else v for v in (x, b))
     r = a @ x - b
     top = lambda v: np.abs(v).max(0, initial=0)  # noqa: E731
     hpl = max((_ratio(d, _eps(a) * (_norm(a, np.inf) * s + t) * n) for d, s, t in zip(top(r), top(x), top(b))), default=0.0)

@@ -96,7 +96,7 @@ def _run_world(size, nodeids):
         names.write_text("\n".join(nodeids))
         command, env = mpiexec_command(size, 1)
         env.update({CHILD: folder, "PYPTO_TEST_P": str(size), "PYTHONFAULTHANDLER": "1", "PYTEST_ADDOPTS": ""})
-        args = [sys.executable, "-P", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"@{names}"]
+        args = [sys.executable, "-P", "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", f"@{names}"]
         output = pathlib.Path(folder, "output")
         with output.open("w") as f:
             done = subprocess.Popen([*command, *args], cwd=ROOT, env=env, stdout=f, stderr=subprocess.STDOUT)

@@ -199,6 +199,6 @@ def test_counts_and_splitting(ctx, world, rng):
 
 def test_memory_limit(ctx):
     """A plan that does not fit is refused before anything runs, naming the operation and the bytes."""
-    with pypto.config(memory_limit="1MB"), all_raises(ctx, pypto.MemoryLimitError, "full .* needs .* bytes per device"):
+    with pypto.config(memory_limit="1MB"), all_raises(ctx, pypto.MemoryLimitError, "needs .* bytes per device where memory_limit is 1,000,000"):
         (pypto.ones((3000, 3000)) + 1).compute()
     assert_same(ctx, pypto.ones(3) + 1, np.full(3, 2.0))
