@@ -31,9 +31,9 @@ from numpy import (
     uint64,
 )
 
-from pypto import ops_create as _ops_create  # noqa: F401  (fills the operator table)
-from pypto import ops_reduce as _ops_reduce  # noqa: F401
-from pypto import ops_shape as _ops_shape  # noqa: F401
+from pypto import ops_create as _ops_create
+from pypto import ops_reduce as _ops_reduce
+from pypto import ops_shape as _ops_shape
 from pypto.array import Array, compute
 from pypto.config import config
 from pypto.context import Context, finalize, init
@@ -75,6 +75,7 @@ from pypto.manipulation import (
     concatenate,
     copy,
     expand_dims,
+    flatten,
     flip,
     matmul,
     matrix_transpose,

@@ -36,7 +36,7 @@ def world_comm() -> "MPIComm":
         from mpi4py import MPI
 
         expected = launch.launched_size()
-        if expected is not None and expected != MPI.COMM_WORLD.Get_size():
+        if expected and expected != MPI.COMM_WORLD.Get_size():
             raise BackendUnavailable(
                 f"the launcher started {expected} ranks, but MPI sees {MPI.COMM_WORLD.Get_size()}: mpiexec and the MPI library "
                 f"that mpi4py loaded ({MPI.Get_library_version().splitlines()[0]}) do not belong together. Use `pypto run`"

@@ -126,7 +126,6 @@ def _instructions(text: bytes) -> list:
 
 def main(folder: str) -> None:
     """Connect to the driver and serve it."""
-    from pypto import linalg  # noqa: F401  (fills the operator table)
     from pypto._mpi import world_comm
 
     comm = world_comm()

@@ -283,12 +283,12 @@ class Array:
     # arrangement
 
     @property
-    def T(self) -> "Array":  # noqa: N802
+    def T(self) -> "Array":
         """The array with its axes reversed."""
         return self if self.ndim < 2 else apply("transpose", (self,), (tuple(reversed(range(self.ndim))),))
 
     @property
-    def mT(self) -> "Array":  # noqa: N802
+    def mT(self) -> "Array":
         """The array with its last two axes exchanged."""
         if self.ndim < 2:
             raise ValueError(f"mT needs at least two axes; the shape is {self.shape}")
@@ -409,9 +409,8 @@ for _python, _name in {
     setattr(Array, f"__{_python}__", _operator(_name, False))
 for _python, _name in {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_invert"}.items():
     setattr(Array, f"__{_python}__", _unary_operator(_name))
-for _name in (
-    "sum prod max min all any mean var std argmax argmin astype reshape transpose squeeze ravel round "
-    "flatten copy swapaxes clip"
-).split():
+_METHODS = ("sum", "prod", "max", "min", "all", "any", "mean", "var", "std", "argmax", "argmin")
+_METHODS += ("astype", "reshape", "transpose", "squeeze", "ravel", "round", "flatten", "copy", "swapaxes", "clip")
+for _name in _METHODS:
     setattr(Array, _name, _method(_name))
 Array.__hash__ = object.__hash__  # type: ignore[assignment,method-assign]  # identity: equality is elementwise

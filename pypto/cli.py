@@ -91,7 +91,10 @@ def info() -> int:
     print(f"mpi        {_mpi_library()}")
     for pool in threadpool_info():
         if pool["user_api"] == "blas":
-            print(f"blas       {pool['internal_api']} {pool['version']}, {pool['num_threads']} thread(s), {pool.get('architecture')}")
+            print(
+                f"blas       {pool['internal_api']} {pool['version']}, {pool['num_threads']} thread(s), "
+                f"{pool.get('architecture')}"
+            )
     print(f"devices    {launch.cores()} CPU core(s)")
     size = launch.launched_size()
     print(f"launch     {'one process' if size is None else f'{size} ranks'}")

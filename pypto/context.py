@@ -256,18 +256,26 @@ def init(
         _context.finalize()
     wanted = _check_request(request)
     world_size = launch.launched_size()
+    if world_size == 0:
+        from pypto._mpi import world_comm
+
+        world_size = world_comm().size
     count = len(wanted) if wanted is not None else (world_size or 1)
     devices = wanted if wanted is not None else list(range(count))
     grid_shape = None if grid == "auto" else tuple(grid)
     if grid_shape is not None and int(np.prod(grid_shape)) != count:
-        raise ValueError(f"grid={grid_shape} has {int(np.prod(grid_shape))} places for {count} device(s); the product must match")
-    settings.assign({
-        "memory_limit": parse_bytes(memory_limit),
-        "chunk_size": None if chunk_size == "auto" else chunk_size,
-        "grid": grid_shape,
-        "num_workers": None if num_workers == "auto" else num_workers,
-        "mixed_precision": mixed_precision,
-    })
+        raise ValueError(
+            f"grid={grid_shape} has {int(np.prod(grid_shape))} places for {count} device(s); the product must match"
+        )
+    settings.assign(
+        {
+            "memory_limit": parse_bytes(memory_limit),
+            "chunk_size": None if chunk_size == "auto" else chunk_size,
+            "grid": grid_shape,
+            "num_workers": None if num_workers == "auto" else num_workers,
+            "mixed_precision": mixed_precision,
+        }
+    )
     env = Env(count, settings.grid, settings.chunk_size)
     engine = _engine(count, devices, world_size, env)
     _context = Context(engine, request, "mpi" if backend == "auto" else backend, devices)
@@ -337,7 +345,8 @@ def _missing(backend: str) -> str:
         paths = [os.environ.get(v) for v in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")]
         return (
             "backend='hccl' needs Ascend's CANN toolkit and an Ascend NPU, and this version of pypto does not yet drive one "
-            f"(ASCEND_HOME_PATH={paths[0]}, ASCEND_TOOLKIT_HOME={paths[1]}). Use backend='mpi'; on NVIDIA GPUs the word is 'nccl'"
+            f"(ASCEND_HOME_PATH={paths[0]}, ASCEND_TOOLKIT_HOME={paths[1]}). Use backend='mpi'; on NVIDIA GPUs the word "
+            "is 'nccl'"
         )
     if backend == "nccl":
         return (

@@ -170,9 +170,7 @@ def _block(shape: tuple[int, ...], size: int, given: tuple[int, ...] | None) -> 
     return Layout(shape, grid, tuple(Cyclic(a, max(1, -(-n // p))) for a, (n, p) in enumerate(zip(shape, given, strict=True))))
 
 
-def _block_cyclic(
-    shape: tuple[int, ...], size: int, given: tuple[int, ...] | None, nb: int | tuple[int, ...] | None
-) -> Layout:
+def _block_cyclic(shape: tuple[int, ...], size: int, given: tuple[int, ...] | None, nb: int | tuple[int, ...] | None) -> Layout:
     n = len(shape)
     if given is None:
         given = squarest(size) if n > 1 else (size,)

@@ -179,7 +179,9 @@ class DriverEngine:
         message = pickle.dumps([*batch, ("answer", self._sequence), command])
         try:
             for rank, c in enumerate(self._connections):
-                c.send_bytes(message if parts is None else pickle.dumps([*batch, ("answer", self._sequence), (*command, parts[rank])]))
+                c.send_bytes(
+                    message if parts is None else pickle.dumps([*batch, ("answer", self._sequence), (*command, parts[rank])])
+                )
             return self._answers()
         except (EOFError, OSError) as error:
             self._lost(error)

@@ -1,6 +1,7 @@
 """Element types: the ones the library computes with, and how NumPy's rules promote them."""
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ _CANONICAL = {dt: dt for dt in SUPPORTED}
 
 
 @lru_cache(maxsize=256)
-def checked(dtype) -> np.dtype:
+def checked(dtype: Any) -> np.dtype[Any]:
     """Return `dtype` as a native NumPy dtype, or raise TypeError if pypto cannot hold it."""
     dt = np.dtype(dtype).newbyteorder("=")
     if dt not in _CANONICAL:
@@ -39,6 +40,6 @@ def checked(dtype) -> np.dtype:
     return _CANONICAL[dt]
 
 
-def result_type(*operands) -> np.dtype:
+def result_type(*operands: Any) -> np.dtype[Any]:
     """NumPy's result type of dtypes, arrays and Python scalars (which promote weakly)."""
     return checked(np.result_type(*operands))

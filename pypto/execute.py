@@ -151,11 +151,15 @@ class LocalEngine:
             return
         last = f"{what.op.name} built at {what.where[0]}:{what.where[1]}" if isinstance(what, Instr) else str(what)
         reports = self.world.comm.allgather_object((*mine.tolist(), last))
-        lines = "\n".join(f"  rank {r}: evaluation {s}, program {f:08x}, inputs {c:08x}, last operation {w}"
-                          for r, (s, f, c, w) in enumerate(reports))
-        raise agreed(DivergenceError(
-            "the ranks ask for different computations. Every rank must run the same program on the same inputs:\n" + lines
-        ))
+        lines = "\n".join(
+            f"  rank {r}: evaluation {s}, program {f:08x}, inputs {c:08x}, last operation {w}"
+            for r, (s, f, c, w) in enumerate(reports)
+        )
+        raise agreed(
+            DivergenceError(
+                "the ranks ask for different computations. Every rank must run the same program on the same inputs:\n" + lines
+            )
+        )
 
 
 def open_index(layout: Layout, rank: int):

@@ -226,7 +226,7 @@ def _ownership(layout: Layout) -> tuple[Any, ...]:
     a whole axis on the ranks with that coordinate. The coordinates are then written out as the list of ranks.
     """
     grid = layout.grid
-    parts = []
+    parts: list[tuple[int, tuple[int, ...], int] | None] = []
     for a, (n, d) in enumerate(zip(layout.shape, layout.dims, strict=True)):
         p = layout.extent(a)
         if d is None or p == 1 or n == 0:

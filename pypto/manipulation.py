@@ -61,9 +61,7 @@ def getitem(x: Array, key: Any) -> Array:
     keys = key if isinstance(key, tuple) else (key,)
     for k in keys:
         if not (k is None or k is Ellipsis or isinstance(k, slice) or _is_integer(k)):
-            raise TypeError(
-                f"an index of type {type(k).__name__} is not supported yet; use integers, slices, ... and None"
-            )
+            raise TypeError(f"an index of type {type(k).__name__} is not supported yet; use integers, slices, ... and None")
     given = sum(1 for k in keys if k is not None and k is not Ellipsis)
     if sum(1 for k in keys if k is Ellipsis) > 1:
         raise IndexError("an index can have only one ellipsis")
@@ -76,7 +74,7 @@ def getitem(x: Array, key: Any) -> Array:
 
 
 def _is_integer(k: Any) -> bool:
-    if isinstance(k, (bool, np.bool_)) or isinstance(k, np.ndarray) and k.ndim:
+    if isinstance(k, (bool, np.bool_)) or (isinstance(k, np.ndarray) and k.ndim):
         return False
     return isinstance(k, (int, np.integer)) or (isinstance(k, Array) and k.ndim == 0 and k.dtype.kind in "iu")
 

@@ -192,9 +192,7 @@ def _local_op(name, infer, kernel, cost=_flops_elementwise):
         out.local[...] = kernel([a.local for a in ins], attrs)
         return out
 
-    register(
-        name=name, infer=infer, place=place_elementwise, run=run, cost=cost, any_order=True, family="elementwise"
-    )
+    register(name=name, infer=infer, place=place_elementwise, run=run, cost=cost, any_order=True, family="elementwise")
 
 
 def _real_dtype(shapes, dtypes, attrs):

@@ -8,7 +8,7 @@ rows contiguous is taken as the transpose of one with columns contiguous.
 import numpy as np
 
 cimport numpy as cnp
-from libc.stdint cimport int64_t, uintptr_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy
 from scipy.linalg cimport cython_blas as blas
@@ -426,7 +426,7 @@ cdef void walk(Job* job, char* d, char* s, int inner, int second, int64_t item, 
 
 cdef void plane(Job* job, char* d, char* s, int inner, int second, int64_t item, int64_t* runs, int64_t nruns,
                 int adding) noexcept nogil:
-    cdef int64_t i, j, j0, i0, width, height, lines = job.n[second] if second >= 0 else 1
+    cdef int64_t j, j0, i0, width, height, lines = job.n[second] if second >= 0 else 1
     cdef char* dp
     cdef char* sp
     if adding or runs != NULL:

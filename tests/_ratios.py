@@ -46,8 +46,11 @@ def solve(a, x, b):
     n = len(a)
     x, b = (v[:, np.newaxis] if v.ndim == 1 else v for v in (x, b))
     r = a @ x - b
-    top = lambda v: np.abs(v).max(0, initial=0)  # noqa: E731
-    hpl = max((_ratio(d, _eps(a) * (_norm(a, np.inf) * s + t) * n) for d, s, t in zip(top(r), top(x), top(b))), default=0.0)
+    top = lambda v: np.abs(v).max(0, initial=0)
+    hpl = max(
+        (_ratio(d, _eps(a) * (_norm(a, np.inf) * s + t) * n) for d, s, t in zip(top(r), top(x), top(b), strict=True)),
+        default=0.0,
+    )
     get02 = max(
         (_ratio(np.abs(r[:, j]).sum(), _norm(a, 1) * np.abs(x[:, j]).sum() * _eps(a)) for j in range(x.shape[1])), default=0.0
     )

@@ -26,7 +26,9 @@ def pytest_configure(config):
     import pypto
 
     if pathlib.Path(pypto.__file__).resolve().parent == ROOT / "pypto" and not os.environ.get("PYPTO_LIVE"):
-        pytest.exit("the tests would import ./pypto, not the installed package: run the pytest command, not python -m pytest", 4)
+        pytest.exit(
+            "the tests would import ./pypto, not the installed package: run the pytest command, not python -m pytest", 4
+        )
     config.pypto_results = {}
 
 
@@ -63,7 +65,7 @@ def pytest_runtest_protocol(item, nextitem):
         report = pytest.TestReport(
             nodeid=item.nodeid,
             location=item.location,
-            keywords={k: 1 for k in item.keywords},
+            keywords=dict.fromkeys(item.keywords, 1),
             outcome="passed" if passed else outcome,
             longrepr=None if passed or outcome == "passed" else (("", 0, text) if outcome == "skipped" else text),
             when=when,
@@ -174,9 +176,7 @@ if CHILD in os.environ:
             self.worst, self.text, self.begun = "passed", "", time.time()
             faulthandler.dump_traceback_later(LIMIT, exit=True, file=self.stack)
             result = yield
-            self.write(
-                event="end", nodeid=item.nodeid, outcome=self.worst, text=self.text, duration=time.time() - self.begun
-            )
+            self.write(event="end", nodeid=item.nodeid, outcome=self.worst, text=self.text, duration=time.time() - self.begun)
             request = self.comm.Ibarrier()  # the ranks begin the next test together
             while not request.Test():
                 time.sleep(1e-4)

@@ -171,9 +171,7 @@ def lu_solve(
     if trans not in (0, 1, 2):
         raise ValueError(f"trans={trans!r} is not allowed; give 0 (A), 1 (A^T) or 2 (A^H)")
     lu_, piv = lu_and_piv
-    return _with_rhs(
-        "lu_solve", (_square(lu_, "lu_solve"), as_array(piv)), (2, 1), b, (int(trans), bool(check_finite))
-    )
+    return _with_rhs("lu_solve", (_square(lu_, "lu_solve"), as_array(piv)), (2, 1), b, (int(trans), bool(check_finite)))
 
 
 def lu(
@@ -344,9 +342,7 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
     return _row("cholesky", (_square(a, "cholesky"),), (bool(lower), True, bool(check_finite)), (2,))
 
 
-def cho_factor(
-    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
-) -> tuple[Array, bool]:
+def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Array, bool]:
     """Cholesky factorisation in the form that :func:`cho_solve` takes.
 
     Returns

@@ -39,7 +39,7 @@ def potrf(a: TiledArray, lower: bool) -> int:
 
 def _potrf(t: Tiles) -> int:
     trailing = t.device.queue()
-    panel, info = _start_panel(t, 0) if len(t) else (None, 0)
+    panel, info = _start_panel(t, 0) if len(t) else None, 0
     for k in range(len(t)):
         panel.wait(trailing.step)  # meanwhile the trailing matrix is updated by panel k-1
         trailing.drain()
@@ -49,17 +49,18 @@ def _potrf(t: Tiles) -> int:
         update = _Update(t, k, panel.part)
         if t.col == t.owner_col(k + 1):
             update.tile_column(k + 1)
-        panel, _ = _start_panel(t, k + 1)
+        panel = _start_panel(t, k + 1)
         for j in range(k + 2, len(t)):
             if t.col == t.owner_col(j):
                 trailing.put(lambda j=j, update=update: update.tile_column(j))
     return info
 
 
-def _start_panel(t: Tiles, k: int) -> tuple[Panel, int]:
+def _start_panel(t: Tiles, k: int) -> Panel:
     """Factor tile column k where it lies, and begin to broadcast what is below the diagonal along the grid rows."""
     width = t.width(k)
     panel = Panel(t, k, t.local.shape[0] - t.r(k + 1), width, 1)
+    a21 = None
     if t.col == t.owner_col(k):
         column = slice(t.c(k), t.c(k) + width)
         l11 = np.zeros((width + 1, width), t.local.dtype, order="F")  # the last row carries info
@@ -76,8 +77,7 @@ def _start_panel(t: Tiles, k: int) -> tuple[Panel, int]:
         a21 = t.local[t.r(k + 1) :, column]
         if not failed:
             t.device.trsm("R", "L", "C", "N", 1.0, l11[:width], a21)
-        panel.part[...] = a21
-    return panel.send(), 0
+    return panel.send(a21)
 
 
 class _Update:
@@ -104,8 +104,9 @@ def _transposed_panel(t: Tiles, k: int, part: np.ndarray) -> np.ndarray:
     n = t.n - first * t.nb
     grid = t.a.layout.grid
     shape = (n, part.shape[1])
-    have = Layout(shape, grid, (Cyclic(rows.axis, t.nb, (rows.src + first) % t.p), None))
-    want = Layout(shape, grid, (Cyclic(cols.axis, t.nb, (cols.src + first) % t.q), None))
+    order = t.a.layout.order
+    have = Layout(shape, grid, (Cyclic(rows.axis, t.nb, (rows.src + first) % t.p), None), order=order)
+    want = Layout(shape, grid, (Cyclic(cols.axis, t.nb, (cols.src + first) % t.q), None), order=order)
     moved = redistribute(TiledArray(have, part, t.a.world), want).local
     return moved.conj() if moved.dtype.kind == "c" else moved
 

@@ -11,14 +11,20 @@ columns just before it is updated; to the left, where nothing waits for them, al
 Source: LAPACK xGETRF; J. Choi et al., ScaLAPACK PxGETRF (1996); lookahead as in HPL and SLATE.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
+from pypto.device import WorkQueue
 from pypto.linalg._panel import factor_panel
-from pypto.linalg._tiled import Panel, Tiles, exchange_rows, net_permutation
+from pypto.linalg._tiled import Panel, Tiles, exchange_rows, net_permutation, solve_unit_lower
 from pypto.linalg._triangular import trsm
 from pypto.tiles import TiledArray
 
 __all__ = ["getrf", "getrs", "permute_rows"]
+
+#: Pieces of the trailing update whose row interchanges and broadcast are one message, where there are several grid rows.
+STRETCH = 4
 
 
 def getrf(a: TiledArray) -> tuple[np.ndarray, int]:
@@ -57,13 +63,13 @@ def _getrf(t: Tiles) -> tuple[np.ndarray, int]:
         source, target = net_permutation(k * t.nb, panel.integers[:width])
         moves.append((source, target))
         update = _Update(t, k, panel.part, source, target)
-        nxt = None
+        begin = t.c(k) + width if t.col == t.owner_col(k) else t.c(k + 1)
         if k + 1 < steps:
             if t.col == t.owner_col(k + 1):
-                update.columns(slice(t.c(k + 1), t.c(k + 2)))
-            nxt = _start_panel(t, k + 1)
-        update.rest(t.c(k + 2) if k + 1 < steps else t.c(k + 1), trailing)
-        panel = nxt
+                update.columns(slice(begin, begin + t.width(k + 1)))
+                begin += t.width(k + 1)
+            panel = _start_panel(t, k + 1)
+        update.rest(begin, trailing)
     trailing.drain()
     _left_interchanges(t, moves)
     return pivots, info
@@ -73,11 +79,11 @@ def _start_panel(t: Tiles, k: int) -> Panel:
     """Factor tile column k where it lies, and begin to broadcast it along the grid rows."""
     width = t.width(k)
     panel = Panel(t, k, t.local.shape[0] - t.r(k), width, width + 1)
+    block = None
     if t.col == t.owner_col(k):
         block = t.local[t.r(k) :, t.c(k) : t.c(k) + width]
         panel.integers[width] = factor_panel(t, k, block, panel.integers[:width])
-        panel.part[...] = block
-    return panel.send()
+    return panel.send(block)
 
 
 class _Update:
@@ -96,33 +102,39 @@ class _Update:
         """Update some local columns now. Collective over the grid column."""
         self._multiply(cut, self._solve(cut))
 
-    def rest(self, begin: int, trailing) -> None:
-        """Update the local columns from `begin` on in pieces, late; what needs messages is done now."""
+    def rest(self, begin: int, trailing: WorkQueue) -> None:
+        """Update the local columns from `begin` on late, in pieces.
+
+        On several grid rows the messages for one stretch of columns overlap the update of the stretch before.
+        """
         t = self.t
-        if t.local.shape[1] <= begin:
-            return
+        pieces = t.piece_columns(self.k, begin)
         if t.p == 1:
-            for cut in t.piece_columns(self.k, begin):
+            for cut in pieces:
                 trailing.put(lambda cut=cut: self.columns(cut))
             return
-        u12 = self._solve(slice(begin, t.local.shape[1]))
-        for cut in t.piece_columns(self.k, begin):
-            trailing.put(lambda cut=cut: self._multiply(cut, u12[:, cut.start - begin : cut.stop - begin]))
+        for i in range(0, len(pieces), STRETCH):
+            some = pieces[i : i + STRETCH]
+            first = some[0].start
+            u12 = self._solve(slice(first, some[-1].stop), trailing.step)
+            for cut in some:
+                part = u12[:, cut.start - first : cut.stop - first]
+                trailing.put(lambda cut=cut, part=part: self._multiply(cut, part))
 
-    def _solve(self, cut: slice) -> np.ndarray:
+    def _solve(self, cut: slice, idle: Callable[[], bool] | None = None) -> np.ndarray:
         """Interchange rows and return U12 of these columns, on every rank of the grid column."""
         t = self.t
         block = t.local[:, cut]
-        exchange_rows(t, block, self.source, self.target)
+        exchange_rows(t, block, self.source, self.target, idle)
+        u12 = block[self.top : self.top + self.width]
         if self.diagonal:
-            u12 = block[self.top : self.top + self.width]
-            t.device.trsm("L", "L", "N", "U", 1.0, self.l11, u12)
-            if t.p == 1:
-                return u12
+            solve_unit_lower(t.device, self.l11, u12)
+        if t.p == 1:
+            return u12
         buffer = np.empty((self.width, block.shape[1]), block.dtype, order="F")
         if self.diagonal:
             buffer[...] = u12
-        t.col_comm.bcast(buffer, t.owner_row(self.k))
+        t.col_comm.bcast(buffer, t.owner_row(self.k), idle)
         return buffer
 
     def _multiply(self, cut: slice, u12: np.ndarray) -> None:

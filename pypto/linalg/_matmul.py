@@ -123,7 +123,9 @@ def gemm(
     if variant == "B":  # C^T = B^T A^T
         swapped = _stationary_a(b.transpose((1, 0)), a.transpose((1, 0)), layout.transpose((1, 0)), conj_b, conj_a)
         return swapped.transpose((1, 0))
-    ka, kb, kc = _split_layouts(a.layout, b.layout, a.layout.grid if a.layout.grid.size >= b.layout.grid.size else b.layout.grid)
+    ka, kb, kc = _split_layouts(
+        a.layout, b.layout, a.layout.grid if a.layout.grid.size >= b.layout.grid.size else b.layout.grid
+    )
     summands = TiledArray.empty(kc, a.dtype, world)
     _product(world, redistribute(a, ka).local, redistribute(b, kb).local, summands.local, conj_a, conj_b, False)
     return redistribute(summands, layout)
@@ -226,9 +228,7 @@ def _stationary_a(a: TiledArray, b: TiledArray, layout: Layout, conj_a: bool, co
     return redistribute(summands, layout)
 
 
-def _product(
-    world: World, a: np.ndarray, b: np.ndarray, c: np.ndarray, conj_a: bool, conj_b: bool, accumulate: bool
-) -> None:
+def _product(world: World, a: np.ndarray, b: np.ndarray, c: np.ndarray, conj_a: bool, conj_b: bool, accumulate: bool) -> None:
     """c := or += op(a) op(b) on local parts, by BLAS where it has the type."""
     if c.size == 0:
         return
@@ -264,5 +264,3 @@ def _conjugated(x: np.ndarray, conj: bool) -> tuple[str, np.ndarray]:
     if x.strides[1] == x.itemsize and x.strides[0] != x.itemsize:
         return "C", x.T
     return "N", x.conj()
-
-

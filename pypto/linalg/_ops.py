@@ -130,8 +130,7 @@ def _beside(out: Layout, shape: tuple[int, ...]) -> Layout:
     """Return the layout of a batch operand that is broadcast against `out`: matrices whole, batch axes as there."""
     lead = len(out.shape) - len(shape)
     dims = tuple(
-        out.dims[lead + k] if k < len(shape) - 2 and n == out.shape[lead + k] and n != 1 else None
-        for k, n in enumerate(shape)
+        out.dims[lead + k] if k < len(shape) - 2 and n == out.shape[lead + k] and n != 1 else None for k, n in enumerate(shape)
     )
     return Layout(shape, out.grid, dims, (), tuple(range(len(shape))))
 
@@ -441,9 +440,7 @@ def _run_triangular(world, ins, layout, attrs, dtype):
         _finite(world, a, b)
     if world.size == 1:
         x = _one_device(
-            lambda: sl.solve_triangular(
-                a.local, b.local, trans=trans, lower=lower, unit_diagonal=unit, check_finite=False
-            ),
+            lambda: sl.solve_triangular(a.local, b.local, trans=trans, lower=lower, unit_diagonal=unit, check_finite=False),
             "solve_triangular",
         )
         return _wrapped(x, layout, world)
@@ -548,7 +545,9 @@ def _run_batch(world, ins, layout, attrs, dtype):
     """Solve this rank's problems one by one, each as on one device; the first failure is every rank's."""
     name, inner, _ = attrs
     several = isinstance(layout, tuple)
-    outs = [TiledArray.empty(x, d, world) for x, d in zip(*((layout, dtype) if several else ((layout,), (dtype,))))]
+    outs = [
+        TiledArray.empty(x, d, world) for x, d in zip(*((layout, dtype) if several else ((layout,), (dtype,))), strict=True)
+    ]
     alone = World(SerialComm())
     lead = ins[0].local.shape[: len(ins[0].shape) - attrs[2][0]]
     error = None
@@ -577,4 +576,3 @@ register(
     cost=lambda shapes, out_shape, attrs: 0,
     family="batch",
 )
-

@@ -2,7 +2,8 @@
 
 On one grid row LAPACK does it. On several the panel is split recursively into halves down to leaves of a few columns. In
 a leaf one collective a column both finds the pivot and exchanges the two rows: every rank offers its best candidate row,
-the owner of the diagonal row offers that, and each rank takes what it needs.
+the owner of the diagonal row offers that, and each rank takes what it needs. All ranks keep the pivot rows, so that the
+triangular solves between the halves need no message.
 
 Source: F. Gustavson, Recursion leads to automatic variable blocking (1997); the combined message is HPL's.
 """
@@ -14,7 +15,7 @@ from pypto.linalg._tiled import Tiles
 __all__ = ["factor_panel"]
 
 #: Columns of a leaf.
-LEAF = 16
+LEAF = 8
 
 
 def factor_panel(t: Tiles, k: int, block: np.ndarray, pivots: np.ndarray) -> int:
@@ -26,21 +27,30 @@ def factor_panel(t: Tiles, k: int, block: np.ndarray, pivots: np.ndarray) -> int
         pivots += k * t.nb - 1
         return info + k * t.nb if info else 0
     panel = _Distributed(t, k, block, pivots)
-    panel.factor(0, len(pivots))
+    with np.errstate(all="ignore"):  # Inf and NaN go through as they do in LAPACK
+        panel.factor(0, len(pivots))
+    if panel.mine:
+        block[: len(pivots)] = panel.top
     return panel.info
 
 
 class _Distributed:
-    """A panel over several grid rows."""
+    """A panel over several grid rows. Columns are counted from its first; row j of `top` is row j of L11 and U11."""
 
     def __init__(self, t: Tiles, k: int, block: np.ndarray, pivots: np.ndarray) -> None:
-        self.t, self.block, self.pivots = t, block, pivots
+        self.comm, self.device = t.col_comm, t.device
+        self.block, self.pivots = block, pivots
         self.first = k * t.nb
         self.numbers = t.row_numbers()[t.r(k) :]  # global numbers of the block's rows, ascending
         self.owner = t.owner_row(k)
+        self.mine = t.row == self.owner
         self.info = 0
-        width = block.shape[1]
-        self.offer = np.zeros(1, [("size", "f8"), ("row", "i8"), ("best", block.dtype, width), ("diagonal", block.dtype, width)])
+        width = len(pivots)
+        self.top = np.zeros((width, width), block.dtype, order="F")
+        # What a rank offers: the size and the number of its best row, that row, and the diagonal row if it has it.
+        self.offer = np.zeros(16 + 2 * width * block.itemsize, np.uint8)
+        self.head = self.offer[:16].view(np.float64)
+        self.rows = self.offer[16:].view(block.dtype).reshape(2, width)
 
     def factor(self, j0: int, j1: int) -> None:
         """Factor columns j0 ... j1-1, to which everything on their left has been applied."""
@@ -53,54 +63,54 @@ class _Distributed:
         self.update(j0, middle, j1)
         self.factor(middle, j1)
 
-    def below(self, j: int) -> int:
-        """Local row at which the global rows from diagonal row j on begin."""
-        return int(np.searchsorted(self.numbers, self.first + j))
-
     def column(self, j: int, end: int) -> None:
-        """Choose the pivot of column j, exchange the rows, scale, and update the leaf's columns up to `end`."""
-        block, offer = self.block, self.offer
-        top = self.below(j)
-        mine = self.t.row == self.owner
-        offer["size"], offer["row"] = -1.0, np.iinfo(np.int64).max
-        candidates = block[top:, j]
-        if len(candidates):
-            # LAPACK's measure: |re| + |im|; NaN counts as nothing, so that every rank decides alike.
-            size = np.abs(candidates) if block.dtype.kind == "f" else np.abs(candidates.real) + np.abs(candidates.imag)
-            at = int(np.argmax(np.where(np.isnan(size), -1.0, size)))
-            offer["size"], offer["row"] = (-1.0 if np.isnan(size[at]) else size[at]), self.numbers[top + at]
-            offer["best"] = block[top + at]
-        if mine:
-            offer["diagonal"] = block[j]
-        offers = self.t.col_comm.allgather(offer.view(np.uint8)).view(offer.dtype).reshape(-1)
-        sizes = offers["size"]
-        winner = int(np.lexsort((offers["row"], -sizes))[0])
-        diagonal = offers["diagonal"][self.owner]
-        if sizes[winner] < 0:  # nothing but NaN: stay on the diagonal
-            row, pivot_row = self.first + j, diagonal
+        """Choose the pivot of column j, exchange the rows, scale, and update the columns of the leaf up to `end`."""
+        block, top = self.block, j if self.mine else 0
+        at, size = _largest(block[top:, j])
+        if size >= 0:
+            self.rows[0] = block[top + at]
+            self.head[1] = self.numbers[top + at]
+        self.head[0] = size
+        if self.mine:
+            self.rows[1] = block[j]
+        offers = self.comm.allgather(self.offer)
+        heads = offers[:, :16].view(np.float64).tolist()
+        rows = offers[:, 16:].view(block.dtype).reshape(len(heads), 2, -1)
+        winner = min(range(len(heads)), key=lambda r: (-heads[r][0], heads[r][1]))
+        diagonal = self.first + j
+        size, row = heads[winner]
+        if size < 0:  # nothing but NaN: stay on the diagonal
+            row, pivot_row = diagonal, rows[self.owner, 1]
         else:
-            row, pivot_row = int(offers["row"][winner]), offers["best"][winner]
+            pivot_row = rows[winner, 0]
         self.pivots[j] = row
-        if row != self.first + j:
-            if mine:
-                block[j] = pivot_row
-            at = int(np.searchsorted(self.numbers, row))
-            if at < len(self.numbers) and self.numbers[at] == row:
-                block[at] = diagonal
-        if pivot_row[j] == 0:
-            self.info = self.info or self.first + j + 1
+        self.top[j] = pivot_row
+        if row != diagonal and winner == self.comm.rank:
+            block[top + at] = rows[self.owner, 1]
+        pivot = pivot_row[j]
+        if pivot == 0:
+            self.info = self.info or diagonal + 1
             return
-        rows = block[self.below(j + 1) :]
-        rows[:, j] /= pivot_row[j]
-        rows[:, j + 1 : end] -= np.multiply.outer(rows[:, j], pivot_row[j + 1 : end])
+        below = block[top + self.mine :]
+        below[:, j] /= pivot
+        if j + 1 < end:
+            self.device.gemm(-1.0, below[:, j : j + 1], self.top[j : j + 1, j + 1 : end], 1.0, below[:, j + 1 : end])
 
     def update(self, j0: int, j1: int, j2: int) -> None:
-        """Apply columns j0 ... j1-1 to columns j1 ... j2-1: U12 = L11^-1 A12 where the diagonal is, A22 -= L21 U12."""
-        t, block = self.t, self.block
-        u12 = np.empty((j1 - j0, j2 - j1), block.dtype, order="F")
-        if t.row == self.owner:
-            t.device.trsm("L", "L", "N", "U", 1.0, block[j0:j1, j0:j1], block[j0:j1, j1:j2])
-            u12[...] = block[j0:j1, j1:j2]
-        t.col_comm.bcast(u12, self.owner)
-        begin = self.below(j1)
-        t.device.gemm(-1.0, block[begin:, j0:j1], u12, 1.0, block[begin:, j1:j2])
+        """Apply columns j0 ... j1-1 to columns j1 ... j2-1: U12 = L11^-1 A12, on every rank, then A22 -= L21 U12."""
+        u12 = self.top[j0:j1, j1:j2]
+        self.device.trsm("L", "L", "N", "U", 1.0, self.top[j0:j1, j0:j1], u12)
+        rest = self.block[j1 if self.mine else 0 :]
+        self.device.gemm(-1.0, rest[:, j0:j1], u12, 1.0, rest[:, j1:j2])
+
+
+def _largest(column: np.ndarray) -> tuple[int, float]:
+    """Return where the first largest element is and its size, LAPACK's |re| + |im|; -1 where all are NaN or there are none."""
+    if not len(column):
+        return 0, -1.0
+    size = np.abs(column) if column.dtype.kind == "f" else np.abs(column.real) + np.abs(column.imag)
+    at = int(size.argmax())
+    if np.isnan(size[at]):  # NaN counts as nothing, so that every rank decides alike
+        size = np.where(np.isnan(size), -1.0, size)
+        at = int(size.argmax())
+    return at, float(size[at])

@@ -5,10 +5,17 @@ from collections.abc import Callable
 import numpy as np
 
 from pypto.comm import Comm, Request
+from pypto.device import CpuDevice
 from pypto.layout import numroc
 from pypto.tiles import TiledArray
 
-__all__ = ["Panel", "Tiles", "exchange_rows", "net_permutation"]
+__all__ = ["Panel", "Tiles", "exchange_rows", "net_permutation", "solve_unit_lower"]
+
+#: Order below which a triangle is left to BLAS, whose solve on a thin block runs at a third of the rate of its product.
+SMALL = 64
+#: Flops of a piece of a trailing update, and its least number of columns.
+PIECE_FLOPS = 1e8
+MIN_PIECE = 128
 
 
 class Tiles:
@@ -30,6 +37,9 @@ class Tiles:
         #: The ranks of this grid row (that hold the same rows of the matrix), and of this grid column.
         self.row_comm: Comm = a.world.grid_comm(grid, (cols.axis,))
         self.col_comm: Comm = a.world.grid_comm(grid, (rows.axis,))
+        #: "F" or "C": which axis of the local part is contiguous.
+        self.storage = "F" if a.layout.order == (1, 0) else "C"
+        self._memory = [np.empty(0, np.uint8)] * 2
 
     def __len__(self) -> int:
         """Number of diagonal tiles."""
@@ -63,31 +73,49 @@ class Tiles:
         """Global numbers of the local rows."""
         return self.a.layout.indices(0, self.a.world.rank)
 
+    def panel_memory(self, nbytes: int) -> np.ndarray:
+        """Return memory for a panel, in turn from two places."""
+        self._memory.reverse()
+        if len(self._memory[0]) < nbytes:
+            self._memory[0] = np.empty(max(nbytes, 2 * len(self._memory[0])), np.uint8)
+        return self._memory[0][:nbytes]
+
     def piece_columns(self, k: int, begin: int) -> list[slice]:
-        """Cut the local columns from `begin` on into pieces whose update by panel k takes one or two milliseconds."""
-        height = max(self.local.shape[0] - self.r(k), 1)
-        columns = max(32, int(8e7 // (2 * height * self.nb)))
+        """Cut the local columns from `begin` on into pieces whose update by panel k takes a few milliseconds.
+
+        The same on all ranks of a grid column. GEMM packs all of L21 again for each piece, so it must not be too narrow.
+        """
+        height = max((self.m - k * self.nb) // self.p, 1)
+        columns = max(MIN_PIECE, int(PIECE_FLOPS // (2 * height * self.nb)))
         end = self.local.shape[1]
         return [slice(j, min(j + columns, end)) for j in range(begin, end, columns)]
 
 
 class Panel:
-    """A tile column on its way along the grid rows: this grid row's part of it, with some integers in front."""
+    """A tile column on its way along the grid rows: this grid row's part of it, with some integers in front.
+
+    Two panels of a matrix live at a time; the third takes the memory of the first.
+    """
 
     def __init__(self, tiles: Tiles, k: int, rows: int, width: int, integers: int) -> None:
         head = -(-integers * 8 // 64) * 64
         dtype = tiles.local.dtype
-        self._buffer = np.empty(head + rows * width * dtype.itemsize, np.uint8)
-        self.integers = self._buffer[: integers * 8].view(np.int64)
-        self.part = self._buffer[head:].view(dtype).reshape((rows, width), order="F")
-        self._root = tiles.owner_col(k)
-        self._comm = tiles.row_comm
+        self._comm, self._root = tiles.row_comm, tiles.owner_col(k)
         self._request: Request | None = None
+        alone = self._comm.size == 1
+        self._buffer = tiles.panel_memory(head if alone else head + rows * width * dtype.itemsize)
+        self.integers = self._buffer[: integers * 8].view(np.int64)
+        if not alone:
+            self.part = self._buffer[head:].view(dtype).reshape((rows, width), order=tiles.storage)
 
-    def send(self) -> "Panel":
-        """Begin the broadcast from the grid column that owns the panel, which has filled it."""
-        if self._comm.size > 1:
-            self._request = self._comm.ibcast(self._buffer, self._root)
+    def send(self, block: np.ndarray | None) -> "Panel":
+        """Begin to broadcast `block` from the grid column that owns it; the others give None. Alone, the block is the part."""
+        if self._comm.size == 1:
+            self.part = block
+            return self
+        if block is not None:
+            self.part[...] = block
+        self._request = self._comm.ibcast(self._buffer, self._root)
         return self
 
     def wait(self, idle: Callable[[], bool] | None = None) -> "Panel":
@@ -96,6 +124,17 @@ class Panel:
             self._request.wait(idle)
             self._request = None
         return self
+
+
+def solve_unit_lower(device: CpuDevice, a: np.ndarray, b: np.ndarray) -> None:
+    """B := A^-1 B, A unit lower triangular, by halves."""
+    if len(a) <= SMALL:
+        device.trsm("L", "L", "N", "U", 1.0, a, b)
+        return
+    half = len(a) // 2
+    solve_unit_lower(device, a[:half, :half], b[:half])
+    device.gemm(-1.0, a[half:, :half], b[:half], 1.0, b[half:])
+    solve_unit_lower(device, a[half:, half:], b[half:])
 
 
 def net_permutation(first: int, pivots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +148,13 @@ def net_permutation(first: int, pivots: np.ndarray) -> tuple[np.ndarray, np.ndar
     return np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1])
 
 
-def exchange_rows(tiles: Tiles, local: np.ndarray, source: np.ndarray, target: np.ndarray) -> None:
+def exchange_rows(
+    tiles: Tiles,
+    local: np.ndarray,
+    source: np.ndarray,
+    target: np.ndarray,
+    idle: Callable[[], bool] | None = None,
+) -> None:
     """local[target, :] = local[source, :] for global row numbers, at once; `local` is some columns of the local part.
 
     Collective over the grid column. One message to each grid row that takes rows of this one.
@@ -121,23 +166,25 @@ def exchange_rows(tiles: Tiles, local: np.ndarray, source: np.ndarray, target: n
     if tiles.p == 1:
         tiles.device.laswp(local, s, t)
         return
-    comm, me = tiles.col_comm, tiles.row
+    comm, me, copy = tiles.col_comm, tiles.row, tiles.device.copy_indexed
+    columns = np.arange(local.shape[1], dtype=np.int64)
     incoming, outgoing = [], []
     for peer in range(tiles.p):
         if peer == me:
             continue
         rows = t[(to_row == me) & (from_row == peer)]
         if len(rows):
-            buffer = np.empty((len(rows), local.shape[1]), local.dtype, order="F")
+            buffer = np.empty((len(rows), len(columns)), local.dtype, order="F")
             incoming.append((comm.irecv(buffer, peer), rows, buffer))
         rows = s[(from_row == me) & (to_row == peer)]
         if len(rows):
-            buffer = np.asfortranarray(local[rows])
+            buffer = np.empty((len(rows), len(columns)), local.dtype, order="F")
+            copy(buffer, (np.arange(len(rows)), columns), local, (rows, columns))
             outgoing.append((comm.isend(buffer, peer), buffer))
     stay = (from_row == me) & (to_row == me)
-    tiles.device.laswp(local, np.ascontiguousarray(s[stay]), np.ascontiguousarray(t[stay]))
+    tiles.device.laswp(local, s[stay], t[stay])
     for request, rows, buffer in incoming:
-        request.wait()
-        local[rows] = buffer
+        request.wait(idle)
+        copy(local, (rows, columns), buffer, (np.arange(len(rows)), columns))
     for request, _ in outgoing:
-        request.wait()
+        request.wait(idle)
