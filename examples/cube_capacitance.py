@@ -4,15 +4,15 @@ A conducting cube of edge a at potential 1 carries a surface charge density s wi
 
     integral over the surface of  s(y) / |x - y|  dS(y)  =  1      for every x on the surface,
 
-in units in which 4 pi eps0 = 1. Its capacitance is the total charge. Each face is cut into k x k rectangles, finer towards the
-edges, where the density is singular, and s is taken constant on each: n = 6 k^2 unknowns. Asking for potential 1 at the centre of
-every rectangle gives a dense system A s = 1. Entry (i, j) is the potential at centre i of a unit density on rectangle j, which has
-a closed form: with u, v the distances from the centre to the rectangle's sides and w the distance to its plane,
+in units in which 4 pi eps0 = 1. Its capacitance is the total charge. Each face is cut into k x k rectangles, finer towards
+the edges, where the density is singular, and s is taken constant on each: n = 6 k^2 unknowns. Asking for potential 1 at the centre
+of every rectangle gives a dense system A s = 1. Entry (i, j) is the potential at centre i of a unit density on rectangle j, which
+has a closed form: with u, v the distances from the centre to the rectangle's sides and w the distance to its plane,
 
     F(u, v) = u log(v + r) + v log(u + r) - w arctan(u v / (w r)),     r = sqrt(u^2 + v^2 + w^2),
 
-taken between the corners. The literature's value is C / (4 pi eps0 a) = 0.66067815 (Hwang and Mascagni 2004; Helsing and Perfekt
-2013, 0.6606781540).
+taken between the corners. The literature's value is C / (4 pi eps0 a) = 0.66067815 (Hwang and Mascagni 2004; Helsing and
+Perfekt 2013, 0.6606781540).
 
     pypto run -n 2 examples/cube_capacitance.py --k 8 16 24
 """
@@ -136,7 +136,9 @@ def main():
     ctx = pypto.init()
     if ctx.rank == 0:
         print(f"{ctx.size} device(s), grid {ctx.grid}; literature {LITERATURE}")
-        print(f"{'k':>3} {'n':>6} {'build s':>8} {'solve s':>8} {'GFLOP/s':>8} {'backward':>9} {'capacitance':>12} {'error':>10}")
+        print(
+            f"{'k':>3} {'n':>6} {'build s':>8} {'solve s':>8} {'GFLOP/s':>8} {'backward':>9} {'capacitance':>12} {'error':>10}"
+        )
     rows = []
     for k in options.k:
         r = capacitance(k, np.dtype(options.dtype))

@@ -72,6 +72,8 @@ class Comm(ABC):
     #: World ranks of the members, in order.
     ranks: tuple[int, ...]
     counter: Counter
+    #: Where every rank of the node is, for reports; None for a rank alone.
+    board: Any = None
 
     @abstractmethod
     def isend(self, buf: np.ndarray, dest: int, tag: int = 0) -> Request:

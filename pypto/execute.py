@@ -30,6 +30,7 @@ class LocalEngine:
         self.world = world
         self.env = env
         self._compare = world.size > 1 and not driven  # a driver sends all ranks the same
+        self._board = world.comm.board
         self._sequence = 0
         self._checksum = 0
 
@@ -62,6 +63,7 @@ class LocalEngine:
 
     def gather(self, value: TiledArray) -> np.ndarray:
         """Return all of `value` as one array, on every rank. Collective."""
+        self._sequence += 1
         self._meet(0, "gather")
         everywhere = self.env.replicated(value.shape)
         whole = redistribute(value, everywhere)
@@ -80,6 +82,7 @@ class LocalEngine:
 
     def run(self, program: Program, keep: list[int]) -> list[Any]:
         """Run `program` and return the values of its outputs and of the slots `keep`. Collective."""
+        self._sequence += 1
         if self._compare:
             self._meet(program.fingerprint, program.instrs[-1] if program.instrs else None)
         try:
@@ -87,6 +90,8 @@ class LocalEngine:
         except Exception as error:  # pure: the same on every rank
             raise agreed(error) from None
         values = self._run_steps(program, steps, set(keep))
+        if self._board is not None:
+            self._board.set("between evaluations", self._sequence)
         return [values[s] for s in (*program.outputs, *keep)]
 
     # how it does it
@@ -100,6 +105,8 @@ class LocalEngine:
                 values.append(values[instr.args[0]][instr.attrs[0]])
             else:
                 try:
+                    if self._board is not None:
+                        self._board.set(f"{instr.op.name} built at {instr.where[0]}:{instr.where[1]}", self._sequence)
                     if result_bytes(step.out, instr.dtype) >= LARGE:
                         self._reserve(step)
                     ins = [values[a] for a in instr.args]
@@ -142,7 +149,6 @@ class LocalEngine:
         """Compare with the other ranks what is to run next: the count of evaluations, the program, the inputs."""
         if not self._compare:
             return
-        self._sequence += 1
         mine = np.array([self._sequence, fingerprint, self._checksum], np.int64)
         extremes = np.concatenate([mine, -mine])
         self.world.comm.allreduce(extremes, "min")
