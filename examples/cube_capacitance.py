@@ -5,9 +5,10 @@ A conducting cube of edge a at potential 1 carries a surface charge density s wi
     integral over the surface of  s(y) / |x - y|  dS(y)  =  1      for every x on the surface,
 
 in units in which 4 pi eps0 = 1. Its capacitance is the total charge. Each face is cut into k x k rectangles, finer towards
-the edges, where the density is singular, and s is taken constant on each: n = 6 k^2 unknowns. Asking for potential 1 at the centre
-of every rectangle gives a dense system A s = 1. Entry (i, j) is the potential at centre i of a unit density on rectangle j, which
-has a closed form: with u, v the distances from the centre to the rectangle's sides and w the distance to its plane,
+the edges, where the density is singular, and s is taken constant on each: n = 6 k^2 unknowns. Asking for potential 1 at the
+centre of every rectangle gives a dense system A s = 1. Entry (i, j) is the potential at centre i of a unit density on
+rectangle j, which has a closed form: with u, v the distances from the centre to the rectangle's sides and w the distance to
+its plane,
 
     F(u, v) = u log(v + r) + v log(u + r) - w arctan(u v / (w r)),     r = sqrt(u^2 + v^2 + w^2),
 

@@ -274,8 +274,8 @@ def solve(
     Examples
     --------
     >>> import pypto
-    >>> pypto.linalg.solve(pypto.asarray([[3.0, 1.0], [1.0, 2.0]]), pypto.asarray([9.0, 8.0])).tolist()
-    [2.0, 3.0]
+    >>> pypto.linalg.solve(pypto.asarray([[2.0, 0.0], [1.0, 4.0]]), pypto.asarray([2.0, 9.0])).tolist()
+    [1.0, 2.0]
     """
     if assume_a is not None and assume_a not in _ASSUME:
         raise ValueError(f"assume_a={assume_a!r} is not recognised; choose from {', '.join(map(repr, _ASSUME))}")
