@@ -110,7 +110,7 @@ class Layout:
 
     def transpose(self, axes: tuple[int, ...]) -> "Layout":
         """Return the layout of the array with its axes permuted; local parts become transposed views."""
-        return _transposed(self, tuple(axes))
+        return _transposed(self.shape, self.grid, self.dims, self.partial, self.order, tuple(axes))
 
     # who holds what
 
@@ -176,7 +176,7 @@ class Layout:
 
     def owners(self, coords: tuple[int, ...]) -> tuple[int, ...]:
         """Return every rank that holds the block with these coordinates, one per array axis: all replicas."""
-        return _owners(self, tuple(coords))
+        return _owners(self.grid, self.dims, tuple(coords))
 
     def replica(self, rank: int) -> tuple[int, int]:
         """Return which of how many replicas of its block `rank` holds."""
@@ -271,22 +271,32 @@ def _axis_part(n: int, dim: Cyclic | None, p: int, coord: int) -> Int64:
     return part
 
 
+# Keyed by how the layout is written, not by the layout: equal layouts may number the grid differently.
+
+
 @lru_cache(maxsize=8192)
-def _owners(layout: Layout, coords: tuple[int, ...]) -> tuple[int, ...]:
-    fixed = {d.axis: c for d, c in zip(layout.dims, coords, strict=True) if d is not None}
-    choices = [(fixed[a],) if a in fixed else range(n) for a, n in enumerate(layout.grid.shape)]
-    return tuple(layout.grid.rank_at(c) for c in product(*choices))
+def _owners(grid: ProcessGrid, dims: tuple[Cyclic | None, ...], coords: tuple[int, ...]) -> tuple[int, ...]:
+    fixed = {d.axis: c for d, c in zip(dims, coords, strict=True) if d is not None}
+    choices = [(fixed[a],) if a in fixed else range(n) for a, n in enumerate(grid.shape)]
+    return tuple(grid.rank_at(c) for c in product(*choices))
 
 
 @lru_cache(maxsize=4096)
-def _transposed(layout: Layout, axes: tuple[int, ...]) -> Layout:
+def _transposed(
+    shape: tuple[int, ...],
+    grid: ProcessGrid,
+    dims: tuple[Cyclic | None, ...],
+    partial: tuple[int, ...],
+    order: tuple[int, ...],
+    axes: tuple[int, ...],
+) -> Layout:
     where = {a: k for k, a in enumerate(axes)}
     return Layout(
-        tuple(layout.shape[a] for a in axes),
-        layout.grid,
-        tuple(layout.dims[a] for a in axes),
-        layout.partial,
-        tuple(where[a] for a in layout.order),
+        tuple(shape[a] for a in axes),
+        grid,
+        tuple(dims[a] for a in axes),
+        partial,
+        tuple(where[a] for a in order),
     )
 
 
