@@ -179,10 +179,8 @@ class MPIComm(Comm):
         """Combine `buf` over all ranks in place."""
         if self.size == 1 or buf.size == 0:
             return
-        flat = buf.reshape(-1, order="A")
+        flat = _bytes(buf).view(buf.dtype)
         step = max(1, settings.max_message // buf.itemsize)
-        if not np.shares_memory(flat, buf) and buf.ndim:
-            raise ValueError("allreduce takes contiguous buffers")
         self.counter.add(1, buf.nbytes)
         kind = _mpi_type(self._mpi, buf.dtype)
         if kind is None:
@@ -249,11 +247,12 @@ class MPIComm(Comm):
 
 
 def _bytes(buf: np.ndarray) -> np.ndarray:
-    """Return the memory of a contiguous array as bytes."""
+    """Return the memory of a contiguous array, its axes stored in any order, as bytes."""
     if buf.flags.c_contiguous:
         return buf.reshape(-1).view(np.uint8)
-    if buf.flags.f_contiguous:
-        return buf.T.reshape(-1).view(np.uint8)
+    stored = buf.transpose(sorted(range(buf.ndim), key=lambda a: -buf.strides[a]))
+    if stored.flags.c_contiguous:
+        return stored.reshape(-1).view(np.uint8)
     raise ValueError(f"a message buffer must be contiguous; got strides {buf.strides} for shape {buf.shape}")
 
 

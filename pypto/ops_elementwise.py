@@ -131,6 +131,9 @@ def _operands(ins: list[TiledArray], scalars: tuple) -> list:
 # ufuncs: attributes are the Python scalars among the operands, as ((position, value), ...)
 
 
+_BOOL = np.dtype(bool)
+
+
 @lru_cache(maxsize=8192)
 def _resolve(ufunc: np.ufunc, dtypes: tuple) -> np.dtype:
     return checked(ufunc.resolve_dtypes((*dtypes, None))[-1])
@@ -145,7 +148,7 @@ def _infer_ufunc(ufunc: np.ufunc, name: str):
             return shape, _resolve(ufunc, tuple(dtypes))
         (position, value), *_ = attrs
         pair = list(dtypes)
-        pair.insert(position, type(value))
+        pair.insert(position, _BOOL if type(value) is bool else type(value))
         if type(value) is int and name not in _COMPARISONS and dtypes[0].kind in "iu" and name != "divide":
             np.asarray(value, dtypes[0])  # OverflowError where the dtype cannot hold it
         return shapes[0], _resolve(ufunc, tuple(pair))

@@ -57,6 +57,19 @@ def test_distribution_changes_nothing(ctx, name):
             assert_same(ctx, got, expected)
 
 
+def test_permuted_axes(ctx):
+    """Arrays of three axes in every storage order, between all distributions."""
+    for axes in ((0, 1, 2), (2, 0, 1), (1, 2, 0), (0, 2, 1)):
+        expected = C3.transpose(axes)
+        for first in ("auto", "row", "col", "block", pypto.BlockCyclic(2)):
+            x = pypto.asarray(C3, distribution=first).transpose(axes)
+            for second in ("row", "col", "replicated", pypto.OnDevice(ctx.size - 1)):
+                y = x.repartition(second)
+                assert_same(ctx, y, expected)
+                assert_same(ctx, y[1:, ::-1].sum(axis=1), expected[1:, ::-1].sum(axis=1))
+                assert_same(ctx, (y + x).reshape(-1, 7), (expected + expected).reshape(-1, 7))
+
+
 @pytest.mark.parametrize("axis", [None, 0, 1, 2, (0, 2), (1, 2)])
 def test_sums(ctx, axis):
     """Integer sums are exact for every layout, axes and keepdims."""
