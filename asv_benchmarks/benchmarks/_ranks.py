@@ -4,9 +4,9 @@ Repeats alternate between the case and the rate of one-thread GEMM, so that both
 """
 
 import json
-import resource
 import statistics
 import sys
+import threading
 import time
 
 import numpy as np
@@ -29,12 +29,16 @@ def _matrix(n, dtype, shift=0.0):
 
 
 def _random(n, dtype, seed=0):
-    """Rows of standard normal numbers, the same on any number of ranks."""
+    """Uniform numbers in (-0.5, 0.5) by hashing the indices (splitmix64), the same on any number of ranks."""
 
-    def rows(i, j):
-        return np.stack([np.random.default_rng([seed, int(r)]).standard_normal(n)[j.ravel()] for r in i.ravel()])
+    def block(i, j):
+        x = (i * n + j + seed * n * n).astype(np.uint64)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+            x ^= x >> np.uint64(shift)
+            x *= np.uint64(factor)
+        return x / 2.0**64 - 0.5
 
-    return pypto.from_function(rows, (n, n), dtype=dtype).compute()
+    return pypto.from_function(block, (n, n), dtype=dtype).compute()
 
 
 def matmul(n=4096, dtype="float64"):
@@ -96,6 +100,31 @@ def hand_written_matmul(n, dtype):
     return run, 2 * n**3
 
 
+def pss():
+    """Return this process's proportional share of memory, in MiB: memory that ranks share counts once."""
+    with open("/proc/self/smaps_rollup") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("Pss:")) / 1024
+
+
+class Watch:
+    """The largest share of memory while a block runs, sampled every 20 ms."""
+
+    def __enter__(self):
+        self.peak, self._stop = pss(), threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+        return self
+
+    def _sample(self):
+        while not self._stop.wait(0.02):
+            self.peak = max(self.peak, pss())
+
+    def __exit__(self, *exc):
+        self._stop.set()
+        self._thread.join()
+        self.peak = max(self.peak, pss())
+
+
 def main():
     """Run a case and report its median time on the slowest rank."""
     case, options = sys.argv[1], json.loads(sys.argv[2])
@@ -107,9 +136,15 @@ def main():
     dtype = options.get("dtype", "float64")
     local = not ctx.engine.remote
     barrier = ctx.engine.world.comm.barrier if local else lambda: None
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = pss()
     run, flops = hand_written_matmul(options["n"], dtype) if case == "by_hand" else CASES[case](**options)
-    run()
+    if options.get("n", 0) >= 1000:
+        with Watch() as watch:
+            run()
+        peak = watch.peak
+    else:
+        run()
+        peak = pss()
     if local:
         gemm_rate(ctx.engine, dtype)
     times, rates = [], []
@@ -125,8 +160,7 @@ def main():
         barrier()
         times.append((time.perf_counter() - start) / inner)
     median = statistics.median(times)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    report = [median, statistics.median(rates) if rates else 0.0, peak / 1024, before / 1024]
+    report = [median, statistics.median(rates) if rates else 0.0, peak, before]
     if local and ctx.size > 1:
         gathered = ctx.engine.world.comm.allgather(np.array(report))
         report = [

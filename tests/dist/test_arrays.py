@@ -99,7 +99,8 @@ def test_matmul(ctx, rng, char):
     """Products in all layouts, with transposed and conjugated operands, to the elementwise bound."""
     dists = distributions(ctx.size, nbs=(2, 5))
     for k, (m, n, inner) in enumerate([(11, 7, 13), (1, 9, 30), (40, 3, 5), (6, 6, 0), (0, 4, 3), (33, 35, 37)]):
-        a, b = random_matrix(rng, (m, inner), "d" if char == "q" else char), random_matrix(rng, (inner, n), "d" if char == "q" else char)
+        kind = "d" if char == "q" else char
+        a, b = random_matrix(rng, (m, inner), kind), random_matrix(rng, (inner, n), kind)
         if char == "q":
             a, b = (10 * a).astype("q"), (10 * b).astype("q")
         for i, first in enumerate(dists):
@@ -152,14 +153,13 @@ def test_from_local(ctx, world):
     whole = np.arange(30.0).reshape(10, 3)
     part = whole[layout.indices(0, ctx.rank)]
     assert_same(ctx, pypto.from_local(part, (10, 3), "row"), whole)
-    wrong = part[:0] if ctx.rank == ctx.size - 1 else part
+    wrong = part[:0] if ctx.rank == 0 else part
     with all_raises(ctx, ValueError, "brings a part of shape"):
         pypto.from_local(wrong, (10, 3), "row")
 
 
 def test_callback_failure(ctx):
     """A user's function that raises on one rank raises on all, with the user's line; the context lives on."""
-    last = ctx.size - 1
 
     def f(i, j):
         if i.max() == 7:
@@ -170,7 +170,8 @@ def test_callback_failure(ctx):
     with all_raises(ctx, KeyError, "the last block") as caught:
         x.compute()
     notes = " ".join(caught.value.__notes__)
-    all_ranks(ctx, "from_function" in notes and "test_arrays.py" in notes and (ctx.size == 1 or f"rank {last}" in notes), notes)
+    named = "from_function" in notes and "test_arrays.py" in notes
+    all_ranks(ctx, named and (ctx.size == 1 or "raised on rank" in notes), notes)
     assert_same(ctx, pypto.ones(3) + 1, np.full(3, 2.0))
 
 
@@ -212,6 +213,7 @@ def test_counts_and_splitting(ctx, world, rng):
 
 def test_memory_limit(ctx):
     """A plan that does not fit is refused before anything runs, naming the operation and the bytes."""
-    with pypto.config(memory_limit="1MB"), all_raises(ctx, pypto.MemoryLimitError, "needs .* bytes per device where memory_limit is 1,000,000"):
+    text = "needs .* bytes per device where memory_limit is 1,000,000"
+    with pypto.config(memory_limit="1MB"), all_raises(ctx, pypto.MemoryLimitError, text):
         (pypto.ones((3000, 3000)) + 1).compute()
     assert_same(ctx, pypto.ones(3) + 1, np.full(3, 2.0))
