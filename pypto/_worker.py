@@ -69,7 +69,6 @@ class Worker:
     def do_settings(self, values: dict) -> None:
         """Take the driver's settings."""
         settings.assign(values)
-        self.engine.env = Env(self.engine.world.size, settings.grid, settings.chunk_size)
 
     def do_release(self, numbers: list[int]) -> None:
         """Forget values."""

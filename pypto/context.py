@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import sys
 from typing import Any
 
 import numpy as np
@@ -293,7 +294,9 @@ def _engine(count: int, devices: list[int], world_size: int | None, env: Env):
         from pypto._mpi import world_comm
 
         comm = world_comm()
-        launch.limit_threads(threads, comm)
+        used = launch.limit_threads(threads, comm)
+        if comm.rank == 0 and comm.size > 1:
+            _say(comm.size, used)
         return LocalEngine(World(comm), env)
     if count == 1:
         if threads is not None:
@@ -301,7 +304,14 @@ def _engine(count: int, devices: list[int], world_size: int | None, env: Env):
         return LocalEngine(World(SerialComm()), env)
     from pypto.driver import DriverEngine
 
+    _say(count, threads or max(1, launch.cores() // count))
     return DriverEngine(count, env, threads)
+
+
+def _say(size: int, threads: int) -> None:
+    """Say in one line what several ranks run on, where `pypto run` has not said it already."""
+    if "PYPTO_SAID" not in os.environ:
+        print(launch.threads_line(size, threads, "mpi"), file=sys.stderr, flush=True)
 
 
 def _check_request(request: dict[str, Any]) -> list[int] | None:

@@ -55,7 +55,8 @@ class DriverEngine:
     remote = True
 
     def __init__(self, size: int, env: Env, threads: int | None) -> None:
-        self.env = env
+        self._env = env
+        self._seen = settings.changes
         self.size = size
         self._number = 0
         self._sequence = 0
@@ -67,6 +68,14 @@ class DriverEngine:
         self._process, self._connections = _start(size, threads)
 
     # what the context asks of an engine
+
+    @property
+    def env(self) -> Env:
+        """The defaults from which layouts are chosen, as the workers will see them."""
+        if self._seen != settings.changes:
+            self._seen = settings.changes
+            self._env = Env(self.size, settings.grid, settings.chunk_size)
+        return self._env
 
     def put(self, data: np.ndarray, layout: Layout) -> RemoteValue:
         """Ship `data`; each worker keeps its part."""

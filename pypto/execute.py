@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from pypto.config import settings
 from pypto.errors import DivergenceError
 from pypto.graph import Instr, Program
+from pypto.launch import limit_threads
 from pypto.layout import Layout
 from pypto.opdef import Env
 from pypto.redistribute import redistribute
@@ -28,13 +30,29 @@ class LocalEngine:
 
     def __init__(self, world: World, env: Env, driven: bool = False) -> None:
         self.world = world
-        self.env = env
+        self._env = env
+        self._seen = settings.changes
         self._compare = world.size > 1 and not driven  # a driver sends all ranks the same
         self._board = world.comm.board
+        self._threads: int | None = None
         self._sequence = 0
         self._checksum = 0
 
     # what the context asks of an engine
+
+    @property
+    def env(self) -> Env:
+        """The defaults from which layouts are chosen; settings that have changed since are taken over here."""
+        if self._seen != settings.changes:
+            self._seen = settings.changes
+            self._env = Env(self.world.size, settings.grid, settings.chunk_size)
+            self._set_threads()
+        return self._env
+
+    def _set_threads(self) -> None:
+        comm = self.world.comm if self.world.size > 1 else None
+        if settings.num_workers is not None or self._threads is not None:
+            self._threads = limit_threads(settings.num_workers, comm)
 
     def put(self, data: np.ndarray, layout: Layout) -> TiledArray:
         """Keep this rank's part of `data`, which every rank has."""

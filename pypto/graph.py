@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Instr", "Node", "Program", "cut", "user_line"]
+__all__ = ["Instr", "Node", "Program", "cut", "sampled_checksum", "user_line"]
 
 _numbers = count(1)
 

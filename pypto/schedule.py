@@ -46,11 +46,36 @@ def schedule(program: Program, layouts: list, env: Env) -> list[Step]:
 
 def planned(program: Program, env: Env) -> list[Step]:
     """Return the schedule of `program`, once it is known to fit the memory limit."""
+    if settings.debug:
+        verify(program)
     steps = schedule(program, [layout_of(v) for v in program.leaves], env)
     if settings.memory_limit is not None:
         leaf_bytes = [result_bytes(layout_of(v), dtype_of(v)) for v in program.leaves]
         check_memory(program, steps, leaf_bytes, env, settings.memory_limit)
     return steps
+
+
+def verify(program: Program) -> None:
+    """Raise RuntimeError where a program is not well formed. Debug mode runs this before each evaluation.
+
+    Every argument is defined before it is used and not freed yet, and every operator infers again the shape and dtype that
+    its node announced.
+    """
+    layouts = [layout_of(v) for v in program.leaves]
+    shapes = [tuple(x.shape for x in y) if isinstance(y, tuple) else y.shape for y in layouts]
+    dtypes = [dtype_of(v) for v in program.leaves]
+    freed: set[int] = set()
+    for instr in program.instrs:
+        if instr.slot != len(shapes) or any(a >= instr.slot or a in freed for a in instr.args):
+            raise RuntimeError(f"{instr.op.name}: slot {instr.slot} uses {instr.args}, freed are {sorted(freed)}")
+        inferred = instr.op.infer([shapes[a] for a in instr.args], [dtypes[a] for a in instr.args], instr.attrs)
+        if inferred != (instr.shape, instr.dtype):
+            raise RuntimeError(f"{instr.op.name} announced {instr.shape}, {instr.dtype}, but infers {inferred}")
+        shapes.append(instr.shape)
+        dtypes.append(instr.dtype)
+        freed.update(instr.frees)
+    if any(s in freed for s in program.outputs):
+        raise RuntimeError(f"outputs {program.outputs} are freed: {sorted(freed)}")
 
 
 def layout_of(value: Any) -> Any:

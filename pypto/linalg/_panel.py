@@ -15,7 +15,7 @@ from pypto.linalg._tiled import Tiles
 __all__ = ["factor_panel"]
 
 #: Columns of a leaf.
-LEAF = 8
+LEAF = 4
 
 
 def factor_panel(t: Tiles, k: int, block: np.ndarray, pivots: np.ndarray) -> int:

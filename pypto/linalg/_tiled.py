@@ -1,21 +1,26 @@
 """A square-tiled matrix as one rank of its grid sees it: local offsets of global tiles, owners, and panels on their way."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
 from pypto.comm import Comm, Request
+from pypto.config import settings
 from pypto.device import CpuDevice
 from pypto.layout import numroc
+from pypto.linalg._shared import LEAST, SharedPlaces
 from pypto.tiles import TiledArray
 
 __all__ = ["Panel", "Tiles", "exchange_rows", "net_permutation", "solve_unit_lower"]
 
+#: The message that says that a shared panel is complete.
+READY = np.ones(1, np.int64)
 #: Order below which a triangle is left to BLAS, whose solve on a thin block runs at a third of the rate of its product.
 SMALL = 64
 #: Flops of a piece of a trailing update, and its least number of columns.
 PIECE_FLOPS = 1e8
-MIN_PIECE = 128
+MIN_PIECE = 256
 
 
 class Tiles:
@@ -38,8 +43,9 @@ class Tiles:
         self.row_comm: Comm = a.world.grid_comm(grid, (cols.axis,))
         self.col_comm: Comm = a.world.grid_comm(grid, (rows.axis,))
         #: "F" or "C": which axis of the local part is contiguous.
-        self.storage = "F" if a.layout.order == (1, 0) else "C"
-        self._memory = [np.empty(0, np.uint8)] * 2
+        self.storage: Literal["C", "F"] = "F" if a.layout.order == (1, 0) else "C"
+        self._memory: list[np.ndarray] | None = None
+        self._shared: SharedPlaces | None = None
 
     def __len__(self) -> int:
         """Number of diagonal tiles."""
@@ -73,12 +79,19 @@ class Tiles:
         """Global numbers of the local rows."""
         return self.a.layout.indices(0, self.a.world.rank)
 
-    def panel_memory(self, nbytes: int) -> np.ndarray:
-        """Return memory for a panel, in turn from two places."""
+    def panel_memory(self, root: int, nbytes: int) -> tuple[np.ndarray, bool]:
+        """Return memory for a panel from grid column `root`, in turn from two places, and whether all map the same."""
+        if self._memory is None:
+            self._memory = [np.empty(0, np.uint8)] * 2
+            largest = self.nb * (self.local.shape[0] * self.local.itemsize + 8) + 128  # the same along the grid row
+            if settings.share_memory and self.row_comm.size > 1 and largest >= LEAST:
+                self._shared = SharedPlaces.open(self.row_comm, largest)
+        if self._shared is not None:
+            return self._shared.next(root, nbytes), True
         self._memory.reverse()
         if len(self._memory[0]) < nbytes:
             self._memory[0] = np.empty(max(nbytes, 2 * len(self._memory[0])), np.uint8)
-        return self._memory[0][:nbytes]
+        return self._memory[0][:nbytes], False
 
     def piece_columns(self, k: int, begin: int) -> list[slice]:
         """Cut the local columns from `begin` on into pieces whose update by panel k takes a few milliseconds.
@@ -101,28 +114,36 @@ class Panel:
         head = -(-integers * 8 // 64) * 64
         dtype = tiles.local.dtype
         self._comm, self._root = tiles.row_comm, tiles.owner_col(k)
-        self._request: Request | None = None
+        self._requests: list[Request] = []
         alone = self._comm.size == 1
-        self._buffer = tiles.panel_memory(head if alone else head + rows * width * dtype.itemsize)
+        nbytes = head if alone else head + rows * width * dtype.itemsize
+        self._buffer, self._shared = tiles.panel_memory(self._root, nbytes)
         self.integers = self._buffer[: integers * 8].view(np.int64)
         if not alone:
             self.part = self._buffer[head:].view(dtype).reshape((rows, width), order=tiles.storage)
 
     def send(self, block: np.ndarray | None) -> "Panel":
         """Begin to broadcast `block` from the grid column that owns it; the others give None. Alone, the block is the part."""
-        if self._comm.size == 1:
+        comm, root = self._comm, self._root
+        if comm.size == 1:
             self.part = block
             return self
         if block is not None:
             self.part[...] = block
-        self._request = self._comm.ibcast(self._buffer, self._root)
+        if not self._shared:
+            self._requests = [comm.ibcast(self._buffer, root)]
+        elif comm.rank == root:
+            comm.counter.add(0, (comm.size - 1) * self._buffer.nbytes)
+            self._requests = [comm.isend(READY, c) for c in range(comm.size) if c != root]
+        else:
+            self._requests = [comm.irecv(np.empty_like(READY), root)]
         return self
 
     def wait(self, idle: Callable[[], bool] | None = None) -> "Panel":
         """Return when the panel is here."""
-        if self._request is not None:
-            self._request.wait(idle)
-            self._request = None
+        for request in self._requests:
+            request.wait(idle)
+        self._requests = []
         return self
 
 

@@ -20,7 +20,7 @@ from pypto.tiles import TiledArray
 __all__ = ["trsm", "trsm_layout"]
 
 #: Up to so many right-hand sides A stays and B travels.
-FEW = 64
+FEW = 128
 
 
 def trsm_layout(a: Layout, nrhs: int, trans: str) -> Layout:

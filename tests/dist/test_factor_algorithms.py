@@ -1,13 +1,18 @@
 """The factorisations on tiles themselves: every grid, any first owner, permuted and left-out ranks, odd values."""
 
+import time
+
 import numpy as np
 import pytest
 import scipy.linalg as sl
 from _dist import DTYPES, all_ranks, random_matrix
 from _ratios import check, cholesky, lu, solve, triangular
 
+from pypto.config import settings
+from pypto.device import WorkQueue
 from pypto.grid import ProcessGrid, factorings
 from pypto.layout import Cyclic, Layout
+from pypto.linalg import _tiled
 from pypto.linalg._cholesky import potrf, potrs
 from pypto.linalg._lu import getrf, getrs, permute_rows
 from pypto.linalg._triangular import FEW, trsm, trsm_layout
@@ -205,3 +210,35 @@ def test_ties_and_the_measure_of_a_pivot(ctx, world):
                 expected = sl.lu_factor(a)[1]
                 same = np.array_equal(pivots, expected)
                 all_ranks(ctx, same, f"nb={nb} {grid}: {pivots} {expected}")
+
+
+def test_shared_panels_change_nothing(ctx, world, rng, monkeypatch):
+    """Panels read in the writer's memory give the same bits as panels that were sent, however late the readers are."""
+    monkeypatch.setattr(_tiled, "LEAST", 0)
+    step, delay = WorkQueue.step, np.random.default_rng(world.rank)
+
+    def late(queue):
+        time.sleep(5e-4 * delay.random())
+        return step(queue)
+
+    monkeypatch.setattr(WorkQueue, "step", late)
+    n, nb = 60, 3
+    a = random_matrix(rng, (n, n), "d")
+    b = random_matrix(rng, (n, FEW + 1), "d")
+    spd = a @ a.T + n * np.eye(n)
+    for grid in _grids(world.size):
+        seen = []
+        for share in (True, False):
+            monkeypatch.setattr(settings, "share_memory", share)
+            x = _scatter(world, _layout((n, n), nb, grid, (0, 0)), a)
+            pivots, _ = getrf(x)
+            y = _scatter(world, trsm_layout(x.layout, b.shape[1], "N"), b)
+            getrs(x, pivots, y, "N")
+            z = _scatter(world, _layout((n, n), nb, grid, (0, 0)), spd)
+            potrf(z, True)
+            w = _scatter(world, _layout((n, n), nb, grid, (0, 0)), spd)
+            potrf(w, False)
+            seen.append([_gather(v) for v in (x, y, z, w)])
+        same = all(np.array_equal(p, q) for p, q in zip(*seen, strict=True))
+        all_ranks(ctx, same, f"{grid}")
+        all_ranks(ctx, not check(solve(a, seen[0][1], b)), f"{grid}")

@@ -283,3 +283,27 @@ def test_representations():
     assert f"{pypto.ones(1)[0]:.1f}" == "1.0"
     assert len(pypto.ones((4, 2))) == 4
     assert [float(v) for v in pypto.arange(3)] == [0, 1, 2]
+
+
+def test_debug_mode_verifies_programs():
+    """A program whose announced shape or order of slots is wrong is caught before it runs."""
+    from pypto.schedule import verify
+
+    program, _, _ = cut([(pypto.ones((3, 3)) @ pypto.ones((3, 3)) + 1)._node], fingerprint=False)
+    verify(program)
+    program.instrs[1].shape = (4, 4)
+    with pytest.raises(RuntimeError, match="announced"):
+        verify(program)
+    with pypto.config(debug=True):
+        lu, piv = pypto.linalg.lu_factor(pypto.eye(3))
+        assert np.asarray(pypto.linalg.lu_solve((lu, piv), pypto.ones(3))).tolist() == [1, 1, 1]
+
+
+def test_settings_take_effect():
+    """Settings changed for a block of code are those of the arrays made in it, and are restored."""
+    before = pypto.config()
+    with pypto.config(chunk_size=7, num_workers=1):
+        assert np.asarray(pypto.ones((20, 20)) @ pypto.ones((20, 20)))[0, 0] == 20
+    with pytest.raises(ValueError, match="1 to 10000"):
+        pypto.config(chunk_size=0)
+    assert before is not None
