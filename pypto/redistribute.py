@@ -217,8 +217,10 @@ class Transfer:
             self._recvs.append((comm.irecv(buffer, m.peer), buffer, m))
         self._sends = []
         for m in p.sends:
-            buffer = empty(m.shape, src.dtype, p.order)
-            _copy(buffer, _all(m.shape), src, m.src, kernel, False)
+            buffer = _in_place(src, m, p.order)
+            if buffer is None:
+                buffer = empty(m.shape, src.dtype, p.order)
+                _copy(buffer, _all(m.shape), src, m.src, kernel, False)
             self._sends.append((comm.isend(buffer, m.peer), buffer))
         if p.add:
             dst[...] = 0
@@ -238,6 +240,14 @@ class Transfer:
         for request, _ in self._sends:
             request.wait(idle)
         self._recvs, self._sends = [], []
+
+
+def _in_place(src: np.ndarray, m: Move, order: tuple[int, ...]) -> np.ndarray | None:
+    """Return the part of `src` that a message is, where it lies in memory just as it is to be packed."""
+    if not all(isinstance(i, slice) for i in m.src):
+        return None
+    view = src[m.src]
+    return view if view.transpose(order).flags.c_contiguous else None
 
 
 def _all(shape: tuple[int, ...]) -> tuple[slice, ...]:

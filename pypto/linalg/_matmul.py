@@ -12,11 +12,13 @@ Source: R. A. van de Geijn, J. Watts, SUMMA (1997); M. Schatz, R. van de Geijn, 
 systematic journey (2016).
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 
 import numpy as np
 
+from pypto.comm import Request
 from pypto.grid import ProcessGrid
 from pypto.layout import Cyclic, Layout
 from pypto.redistribute import Transfer, plan, redistribute, start
@@ -137,21 +139,75 @@ def _stationary_c(a: TiledArray, b: TiledArray, layout: Layout, conj_a: bool, co
     c = TiledArray.empty(layout, a.dtype, world)
     queue = world.device.queue()
     width = panel_width(a.layout, b.layout, layout)
-    begins = range(0, k, width)
-    if not begins:
+    if _dealt_alike(a.layout, b.layout, layout):
+        panels = _owned_panels(a, b, width)
+    else:
+        panels = (_Panels(a, b, layout, k0, min(width, k - k0)) for k0 in range(0, k, width))
+    if k == 0:
         c.local[...] = 0
-    coming = _Panels(a, b, layout, 0, min(width, k)) if begins else None
-    for k0 in begins:
-        here = coming
+    here, first = next(panels, None), True
+    while here is not None:
         here.wait()
-        k1 = k0 + width
-        coming = _Panels(a, b, layout, k1, min(width, k - k1)) if k1 < k else None
+        coming = next(panels, None)  # begins to travel now
         for piece in _pieces(c.local.shape, here.width, a.dtype):
-            queue.put(_Update(world, here, c.local, piece, conj_a, conj_b, k0 > 0))
+            queue.put(_Update(world, here, c.local, piece, conj_a, conj_b, not first))
         while queue.step():
             if coming is not None:
                 coming.test()
+        here, first = coming, False
     return c
+
+
+def _dealt_alike(a: Layout, b: Layout, c: Layout) -> bool:
+    """Return whether C lies as A's rows and B's columns do, and both deal the inner dimension alike.
+
+    Then the columns of A at grid column r and the rows of B at grid row r are the same indices, and a panel is a slice of
+    what r has.
+    """
+    if not (a.grid == b.grid == c.grid and a.grid.ndim == 2 and a.dims[0] == c.dims[0] and b.dims[1] == c.dims[1]):
+        return False
+    x, y = a.dims[1], b.dims[0]
+    square = a.grid.shape[0] == a.grid.shape[1] > 1
+    return square and x is not None and y is not None and (x.axis, y.axis, x.nb, x.src) == (1, 0, y.nb, y.src)
+
+
+def _owned_panels(a: TiledArray, b: TiledArray, width: int) -> Iterator["_OwnedPanels"]:
+    """Give the panels that grid column and row 0 own, then those of 1, and so on; none to a rank outside the grid."""
+    if a.layout.holds(a.world.rank):
+        for r in range(a.layout.extent(1)):
+            n = len(a.layout.axis_part(1, r))
+            for begin in range(0, n, width):
+                yield _OwnedPanels(a, b, r, slice(begin, min(begin + width, n)))
+
+
+class _OwnedPanels:
+    """A[:, K] from grid column r along the rows, B[K, :] from grid row r along the columns, for local indices K of r."""
+
+    def __init__(self, a: TiledArray, b: TiledArray, r: int, cut: slice) -> None:
+        self.width = cut.stop - cut.start
+        self.requests: list[Request] = []
+        rows, cols = a.layout.grid.coords(a.world.rank)
+        self.a = self._travel(a, "row", r, a.local[:, cut] if cols == r else None, (a.local.shape[0], self.width))
+        self.b = self._travel(b, "col", r, b.local[cut] if rows == r else None, (self.width, b.local.shape[1]))
+
+    def _travel(self, x: TiledArray, way: str, root: int, mine: np.ndarray | None, shape: tuple[int, int]) -> np.ndarray:
+        order = x.layout.order
+        if mine is None:
+            panel = x.world.device.empty(shape, x.dtype, order)
+        elif mine.transpose(order).flags.c_contiguous:
+            panel = mine
+        else:
+            panel = np.ascontiguousarray(mine.transpose(order)).transpose(order)  # orders of two axes are their own inverse
+        self.requests.append(x.comm(way).ibcast(panel, root))
+        return panel
+
+    def test(self) -> None:
+        for r in self.requests:
+            r.test()
+
+    def wait(self) -> None:
+        for r in self.requests:
+            r.wait()
 
 
 class _Panels:
@@ -206,7 +262,7 @@ def _pieces(shape: tuple[int, ...], k: int, dtype: np.dtype) -> list[slice]:
     m, n = shape
     if m == 0 or n == 0:
         return []
-    columns = max(512, int(2e8 // (2 * m * max(k, 1))))
+    columns = max(1024, int(2e8 // (2 * m * max(k, 1))))
     return [slice(j, min(j + columns, n)) for j in range(0, n, columns)]
 
 
