@@ -82,7 +82,7 @@ def default_nb(shape: tuple[int, ...], grid: tuple[int, ...]) -> int:
     n = min(shape) if shape else 1
     if n <= 256:
         return max(16, -(-n // (2 * max(grid))))
-    return 64 if n < 1500 else 128 if n < 6000 else 192
+    return 64 if n < 1500 else 192
 
 
 def resolve(

@@ -125,10 +125,32 @@ class Watch:
         self.peak = max(self.peak, pss())
 
 
+def beside_scipy(n):
+    """Return the median ratio of pypto's time for a solve on one device to SciPy's, over alternating repeats."""
+    import scipy.linalg
+
+    m, one = np.random.default_rng(0).standard_normal((n, n)), np.ones(n)
+    a, b = pypto.asarray(m).compute(), pypto.asarray(one).compute()
+    mine, theirs = (lambda: pypto.linalg.solve(a, b).compute()), (lambda: scipy.linalg.solve(m, one))
+    ratios = []
+    for k in range(16):
+        times = []
+        for run in (mine, theirs):
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+        if k:
+            ratios.append(times[0] / times[1])
+    return statistics.median(ratios)
+
+
 def main():
     """Run a case and report its median time on the slowest rank."""
     case, options = sys.argv[1], json.loads(sys.argv[2])
     repeats = options.pop("repeats", 5)
+    if case == "beside_scipy":
+        print(json.dumps({"seconds": beside_scipy(**options)}))
+        return
     settings = {k: options.pop(k) for k in ("chunk_size", "num_workers", "devices") if k in options}
     if "grid" in options:
         settings["grid"] = tuple(options.pop("grid"))

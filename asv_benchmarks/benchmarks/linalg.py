@@ -1,6 +1,6 @@
 """Rates of products, factorisations and solves on two ranks of one thread."""
 
-from .common import ranks
+from .common import alone, ranks
 
 
 class Rate:
@@ -26,7 +26,7 @@ class Efficiency:
 
     def track_efficiency(self, case, size):
         """4 ranks share two cores, so the yardstick is the rate of one rank alone."""
-        alone = ranks(1, "matmul", n=2048, repeats=3)["gemm"]
+        alone = ranks(1, "matmul", n=2048, repeats=3, num_workers=1)["gemm"]
         return ranks(size, case, n=4096)["gflops"] / (min(size, 2) * alone)
 
 
@@ -43,3 +43,36 @@ class Memory:
         report = ranks(2, case, n=8192, repeats=1)
         arrays = {"matmul": 3, "solve": 2}[case] * 8192**2 * 8 / 2 / 2**20
         return (report["peak_mib"] - report["base_mib"]) / arrays
+
+
+class Choice:
+    """The automatic tile size and number of threads over the best of a sweep; 1 is best."""
+
+    params = (["matmul", "solve"],)
+    param_names = ("case",)
+    timeout = 1800
+    unit = "fraction"
+
+    def track_chunk_size(self, case):
+        """Tile sizes on two ranks."""
+        rate = {
+            nb: ranks(2, case, n=4096, repeats=3, **({"chunk_size": nb} if nb else {}))["gflops"]
+            for nb in (0, 32, 64, 128, 192, 256, 512, 1024, 4096)
+        }
+        return rate[0] / max(rate.values())
+
+    def track_num_workers(self, case):
+        """Threads of one device."""
+        rate = {t: ranks(1, case, n=4096, repeats=3, **({"num_workers": t} if t else {}))["gflops"] for t in (0, 1, 2, 4)}
+        return rate[0] / max(rate.values())
+
+
+class Alone:
+    """Time of one device in units of SciPy's, with the same threads, alternating in one process."""
+
+    unit = "fraction"
+    timeout = 600
+
+    def track_solve(self):
+        """n = 2000."""
+        return alone("beside_scipy", n=2000)["seconds"]

@@ -14,7 +14,7 @@ import scipy.linalg as sl
 from pypto.comm import SerialComm
 from pypto.grid import ProcessGrid
 from pypto.layout import Cyclic, Layout
-from pypto.linalg import _cholesky, _lu, _matmul, _triangular
+from pypto.linalg import _alone, _cholesky, _lu, _matmul, _triangular
 from pypto.opdef import Env, register, table
 from pypto.status import agree, agreed
 from pypto.tiles import TiledArray, World
@@ -290,10 +290,7 @@ def _run_solve(world, ins, layout, attrs, dtype):
     if check_finite:
         _finite(world, a, b)
     if world.size == 1:
-        x = _one_device(
-            lambda: sl.solve(a.local, b.local, lower=lower, assume_a=assume_a, check_finite=False),
-            "solve",
-        )
+        x = _one_device(lambda: _alone.solve(a.local, b.local, assume_a, lower), "solve")
         return _wrapped(x, layout, world)
     a, b = _cast(a, dtype), _cast(b, dtype)
     if assume_a in ("pos", "positive definite"):

@@ -307,3 +307,26 @@ def test_settings_take_effect():
     with pytest.raises(ValueError, match="1 to 10000"):
         pypto.config(chunk_size=0)
     assert before is not None
+
+
+def test_solve_on_one_device():
+    """General, structured, singular and ill-conditioned systems: SciPy's answers, exceptions and warnings."""
+    import scipy.linalg as sl
+
+    rng = np.random.default_rng(3)
+    a = rng.standard_normal((30, 30))
+    for m in (a, np.tril(a), np.triu(a), np.diag(np.diag(a)), a + a.T, a @ a.T + np.eye(30), a[:1, :1], a[:0, :0]):
+        b = np.ones((len(m), 2))
+        x = np.asarray(pypto.linalg.solve(m, b))
+        expected = sl.solve(m, b)
+        assert np.abs(x - expected).max(initial=0) <= 1e-9 * max(np.abs(expected).max(initial=0), 1)
+    for dtype in "fdFD":
+        m = (a + (1j * a.T if dtype in "FD" else 0)).astype(dtype)
+        assert pypto.linalg.solve(m, np.ones(30, dtype)).dtype == np.asarray(pypto.linalg.solve(m, np.ones(30, dtype))).dtype
+    a[:, 3] = 0
+    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+        pypto.linalg.solve(a, np.ones(30)).compute()
+    hilbert = 1 / (np.arange(15)[:, None] + np.arange(15) + 1.0) + np.triu(np.full((15, 15), 1e-17), 1)
+    hilbert[0, 1] += 1e-12
+    with pytest.warns(pypto.linalg.LinAlgWarning, match="Ill-conditioned"):
+        pypto.linalg.solve(hilbert, np.ones(15), assume_a="gen").compute()
