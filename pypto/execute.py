@@ -131,7 +131,7 @@ class LocalEngine:
                     for k in range(len(ins)):
                         if step.moves(k):
                             ins[k] = redistribute(ins[k], step.want[k])
-                        elif k in instr.op.overwrites and not _sole(ins[k], instr.args[k] in instr.frees):
+                        elif world.size > 1 and k in instr.op.overwrites and not _sole(ins[k], instr.args[k] in instr.frees):
                             ins[k] = TiledArray(step.want[k], ins[k].copy().local, world)
                         elif ins[k].layout is not step.want[k] and not instr.op.any_order:
                             # Equal, but written otherwise: the operator reads the grid axes that it asked for.

@@ -68,7 +68,7 @@ class OpDef:
     any_order: bool = False
     #: Results share memory with the operand.
     view: bool = False
-    #: Operands that `run` works on in place; it is given buffers of its own for them.
+    #: Operands that `run` works on in place on several ranks; it is given buffers of its own for them.
     overwrites: tuple[int, ...] = ()
     #: Dear results are kept with the node once computed, so that a later program finds them through the user's handle.
     kept: bool = False
