@@ -16,7 +16,6 @@ import sys
 import tempfile
 import threading
 import time
-import weakref
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
@@ -31,22 +30,29 @@ from pypto.execute import open_index
 from pypto.graph import Program
 from pypto.layout import Layout
 from pypto.opdef import Env
-from pypto.schedule import planned
+from pypto.schedule import Step, layout_of, planned
 
 __all__ = ["DriverEngine", "RemoteValue"]
 
 #: Arrays of up to this many bytes travel inside the message.
 INLINE = 1 << 16
 START_TIMEOUT = 60.0
+#: Prepared programs that are kept.
+PROGRAMS = 256
 
 
 class RemoteValue:
     """A value that the workers hold under a number."""
 
-    __slots__ = ("__weakref__", "dtype", "layout", "number")
+    __slots__ = ("_released", "dtype", "layout", "number")
 
-    def __init__(self, number: int, layout: Any, dtype: Any) -> None:
+    def __init__(self, number: int, layout: Any, dtype: Any, released: list[int]) -> None:
         self.number, self.layout, self.dtype = number, layout, dtype
+        self._released = released
+
+    def __del__(self) -> None:
+        # The workers are told with the next message; each frees its part, which needs no other rank.
+        self._released.append(self.number)
 
 
 class DriverEngine:
@@ -63,6 +69,7 @@ class DriverEngine:
         self._queue: list[tuple] = []
         self._released: list[int] = []
         self._sent_version = -1
+        self._programs: dict[tuple, tuple[bytes, bool, list[Step]]] = {}
         self._dead: str | None = None
         self._pid = os.getpid()
         self._process, self._connections = _start(size, threads)
@@ -133,15 +140,27 @@ class DriverEngine:
         """Run `program` on the workers; return handles of its outputs and of the slots `keep`."""
         slots = [*program.outputs, *keep]
         first = len(program.leaves)
-        # The schedule is pure: this process knows the layouts that the workers will choose, and refuses what does not fit.
-        steps = planned(program, self.env)
+        text, pure, steps = self._prepared(program)
         made = [self._new(steps[s - first].out, steps[s - first].instr.dtype) for s in slots]
         leaves = [v.number for v in program.leaves]
-        pure = all(i.op.pure for i in program.instrs)
-        # The instructions travel as text of their own, by which a worker knows a program that it has run before.
-        text = (pickle if pure else cloudpickle).dumps(program.instrs)
         self._call(("run", text, pure, leaves, program.outputs, keep, [v.number for v in made]))
         return made
+
+    def _prepared(self, program: Program) -> tuple[bytes, bool, list[Step]]:
+        """Return the instructions as text, by which a worker knows a program that it has run before, and the schedule.
+
+        The schedule is pure: this process knows the layouts that the workers will choose, and refuses what does not fit.
+        """
+        keys = tuple(i.key for i in program.instrs)
+        if None in keys:
+            return cloudpickle.dumps(program.instrs), False, planned(program, self.env)
+        key = (keys, tuple(program.outputs), tuple(layout_of(v) for v in program.leaves), settings.changes)
+        found = self._programs.get(key)
+        if found is None:
+            if len(self._programs) >= PROGRAMS:
+                self._programs.clear()
+            found = self._programs[key] = pickle.dumps(program.instrs), True, planned(program, self.env)
+        return found
 
     def close(self) -> None:
         """End the workers and wait for them."""
@@ -160,16 +179,9 @@ class DriverEngine:
 
     # numbers, messages
 
-    def _next(self) -> int:
-        self._number += 1
-        return self._number
-
     def _new(self, layout: Any, dtype: Any) -> RemoteValue:
-        return self._track(RemoteValue(self._next(), layout, dtype))
-
-    def _track(self, value: RemoteValue) -> RemoteValue:
-        weakref.finalize(value, self._released.append, value.number).atexit = False
-        return value
+        self._number += 1
+        return RemoteValue(self._number, layout, dtype, self._released)
 
     def _call(self, command: tuple, parts: Any = None) -> list[Any]:
         """Send what is queued and `command` to every worker; return their answers, or raise the workers' error."""

@@ -66,13 +66,15 @@ def user_line() -> tuple[str, int]:
 class Instr:
     """One instruction: ``slot := op(slots of the arguments, attributes)``."""
 
-    __slots__ = ("args", "attrs", "dtype", "frees", "op", "shape", "slot", "where")
+    __slots__ = ("args", "attrs", "dtype", "frees", "key", "op", "shape", "slot", "where")
 
     def __init__(self, node: Node, slot: int, args: tuple[int, ...]) -> None:
         self.op, self.attrs, self.shape, self.dtype = node.op, node.attrs, node.shape, node.dtype
         self.where = node.where
         self.slot, self.args = slot, args
         self.frees: tuple[int, ...] = ()
+        #: Equal for instructions that say the same; None where the operator is not pure.
+        self.key: tuple | None = None
 
     def __reduce__(self):
         state = (self.op.name, self.attrs, self.shape, self.dtype, self.where, self.slot, self.args, self.frees)
@@ -156,6 +158,8 @@ def cut(outputs: list[Node], fingerprint: bool) -> tuple[Program, list[Node], di
         if slot is None:
             slot = len(leaves) + len(instrs)
             instr = Instr(node, slot, args)
+            if node.op.pure:
+                instr.key = (*key, node.dtype, node.where)
             instrs.append(instr)
             known[key] = slot
             if fingerprint:

@@ -29,6 +29,8 @@ __all__ = ["VARIANTS", "choose", "gemm", "result_layout"]
 VARIANTS = ("C", "A", "B", "K")
 #: Panels of the inner dimension are at least this wide where the operands are: GEMM runs near its peak from here on.
 WIDTH = 512
+#: Bytes of workspace that nobody minds.
+SMALL = 1 << 27
 
 
 @lru_cache(maxsize=1024)
@@ -138,7 +140,7 @@ def _stationary_c(a: TiledArray, b: TiledArray, layout: Layout, conj_a: bool, co
     world, k = a.world, a.shape[1]
     c = TiledArray.empty(layout, a.dtype, world)
     queue = world.device.queue()
-    width = panel_width(a.layout, b.layout, layout)
+    width = panel_width(a.layout, b.layout, layout, a.dtype.itemsize)
     if _dealt_alike(a.layout, b.layout, layout):
         panels = _owned_panels(a, b, width)
     else:
@@ -267,13 +269,18 @@ def _pieces(shape: tuple[int, ...], k: int, dtype: np.dtype) -> list[slice]:
 
 
 @lru_cache(maxsize=1024)
-def panel_width(a: Layout, b: Layout, c: Layout) -> int:
-    """Return the width of panels: two pairs of them, with their messages, take about a tenth of operands and result."""
-    k = a.shape[1]
+def panel_width(a: Layout, b: Layout, c: Layout, itemsize: int) -> int:
+    """Return the width of panels: WIDTH, or twice that for four-byte elements where the workspace stays small.
+
+    Two pairs of panels live at a time, one of them with its messages. Wider panels are taken while they need less than a
+    tenth of operands and result.
+    """
+    k = max(a.shape[1], 1)
     pa, pb = _panels_of(a, b, c)
-    per_column = (pa.max_local_size() + pb.max_local_size()) // max(k, 1)
-    budget = (a.max_local_size() + b.max_local_size() + c.max_local_size()) // 10
-    return max(min(k, WIDTH), min(k, budget // max(4 * per_column, 1)), 1)
+    column = 3 * itemsize * (pa.max_local_size() + pb.max_local_size()) // k
+    budget = itemsize * (a.max_local_size() + b.max_local_size() + c.max_local_size()) // 10
+    wide = 2 * WIDTH if itemsize <= 4 and 2 * WIDTH * column <= SMALL else WIDTH
+    return min(k, max(wide, budget // max(column, 1)))
 
 
 def _stationary_a(a: TiledArray, b: TiledArray, layout: Layout, conj_a: bool, conj_b: bool) -> TiledArray:
