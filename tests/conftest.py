@@ -148,7 +148,8 @@ def _merge(size, folder, output):
 def _stack(folder, rank):
     path = pathlib.Path(folder, f"stack{rank}")
     text = path.read_text(errors="replace") if path.exists() else ""
-    return f"--- stack of rank {rank} ---\n{text[-3000:]}" if text else ""
+    ours = [line for line in text.splitlines() if not any(w in line for w in ("/_pytest/", "/pluggy/", "runpy"))]
+    return "\n".join([f"--- stack of rank {rank} ---", *ours]) if ours else ""
 
 
 if CHILD in os.environ:
