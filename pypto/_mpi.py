@@ -25,6 +25,8 @@ __all__ = ["MPIComm", "world_comm"]
 SPIN = 50e-6
 #: Seconds after which a waiting rank says where every rank is.
 REPORT = 10.0
+#: Seconds for which a rank that ends the world lets the launcher pass its last words on.
+LINGER = 0.3
 
 _world: "MPIComm | None" = None
 
@@ -239,9 +241,12 @@ class MPIComm(Comm):
 
     def abort(self, message: str, error: BaseException | None = None) -> NoReturn:
         """Print why and end every rank."""
-        if error is not None:
-            traceback.print_exception(error)
-        print(f"pypto: rank {self._top.rank} of {self._top.size}: {message}; ending all ranks", file=sys.stderr, flush=True)
+        report = "".join(traceback.format_exception(error)) if error is not None else ""
+        report += f"pypto: rank {self._top.rank} of {self._top.size}: {message}; ending all ranks\n"
+        sys.stdout.flush()
+        sys.stderr.write(report)
+        sys.stderr.flush()
+        time.sleep(LINGER)
         self._mpi.COMM_WORLD.Abort(1)
         os._exit(1)
 
