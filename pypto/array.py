@@ -191,7 +191,7 @@ class Array:
     def distribution(self):
         """How the elements are spread over the devices; computes the array if it has not been computed."""
         self.compute()
-        return describe(self._node.value.layout)
+        return describe(self._node.value.layout, self._node.context.size)
 
     @property
     def layout(self):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
+from operator import index
 
 from pypto.grid import ProcessGrid, squarest
 from pypto.layout import Cyclic, Layout
@@ -36,9 +37,15 @@ class Column(Distribution):
 
 @dataclass(frozen=True, slots=True)
 class Block(Distribution):
-    """One block per device: over a grid with one extent per array axis, by default near-square over the longest two."""
+    """One block per device: over a grid for the first axes, by default a near-square one for the longest two.
+
+    Axes beyond the grid's are whole.
+    """
 
     grid: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", _grid(self.grid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,10 @@ class BlockCyclic(Distribution):
     nb: int | tuple[int, ...] | None = None
     grid: tuple[int, ...] | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "nb", _tile(self.nb))
+        object.__setattr__(self, "grid", _grid(self.grid))
+
 
 @dataclass(frozen=True, slots=True)
 class Replicated(Distribution):
@@ -62,6 +73,41 @@ class OnDevice(Distribution):
     """All of the array on one device."""
 
     device: int
+
+    def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "device", index(self.device))
+        except TypeError:
+            raise ValueError(f"OnDevice({self.device!r}) is not allowed; give the number of a device") from None
+
+
+_MAX_NB = 10_000
+
+
+def _grid(grid: object) -> tuple[int, ...] | None:
+    """Return a grid as a tuple of integers; what fits the devices and the array is known only later."""
+    if grid is None:
+        return None
+    try:
+        extents = tuple(map(index, grid))  # type: ignore[call-overload]
+    except TypeError:
+        extents = ()
+    if not extents or min(extents) < 1:
+        raise ValueError(f"grid={grid!r} is not allowed; give a tuple of positive integers such as (2, 2)")
+    return extents
+
+
+def _tile(nb: object) -> int | tuple[int, ...] | None:
+    """Return a tile size as an integer, or a tuple of one per axis."""
+    if nb is None:
+        return None
+    try:
+        sizes = tuple(map(index, nb)) if isinstance(nb, (tuple, list)) else (index(nb),)  # type: ignore[arg-type]
+    except TypeError:
+        sizes = ()
+    if not sizes or min(sizes) < 1 or max(sizes) > _MAX_NB:
+        raise ValueError(f"nb={nb!r} is not allowed; give an integer from 1 to {_MAX_NB}, or a tuple of one per axis")
+    return sizes if isinstance(nb, (tuple, list)) else sizes[0]
 
 
 _WORDS: dict[str, Distribution] = {
@@ -134,7 +180,11 @@ def resolve(
     if isinstance(dist, Block):
         return _block(shape, size, dist.grid)
     if isinstance(dist, BlockCyclic):
-        return _block_cyclic(shape, size, dist.grid or grid, dist.nb or nb)
+        if dist.grid is not None:
+            grid = dist.grid
+        elif grid is not None and len(grid) > 2:
+            grid = None
+        return _block_cyclic(shape, size, grid, nb if dist.nb is None else dist.nb)
     raise ValueError(f"distribution={dist!r} is not a distribution; give a word or a value such as Row()")
 
 
@@ -154,20 +204,21 @@ def _one_axis(shape: tuple[int, ...], axis: int, grid: ProcessGrid) -> Layout:
 
 
 def _checked_grid(shape: tuple[int, ...], size: int) -> ProcessGrid:
-    if not all(isinstance(n, int) and n > 0 for n in shape) or prod(shape) > size:
+    if prod(shape) > size:
         raise ValueError(f"grid={shape} needs {prod(shape)} device(s); there are {size}")
     return ProcessGrid.of(shape)
 
 
 def _block(shape: tuple[int, ...], size: int, given: tuple[int, ...] | None) -> Layout:
+    n = len(shape)
     if given is None:
-        longest = sorted(sorted(range(len(shape)), key=lambda a: -shape[a])[:2])
+        longest = sorted(sorted(range(n), key=lambda a: -shape[a])[:2])
         extents = dict(zip(longest, squarest(size) if len(longest) == 2 else (size,), strict=True))
-        given = tuple(extents.get(a, 1) for a in range(len(shape)))
-    if len(given) != len(shape):
-        raise ValueError(f"Block(grid={given}) has {len(given)} extents for an array of {len(shape)} axes")
-    grid = _checked_grid(given, size)
-    return Layout(shape, grid, tuple(Cyclic(a, max(1, -(-n // p))) for a, (n, p) in enumerate(zip(shape, given, strict=True))))
+        given = tuple(extents.get(a, 1) for a in range(n))
+    if len(given) > n:
+        raise ValueError(f"Block(grid={given}) has {len(given)} extents; an array of {n} axes takes 1 to {n}")
+    dealt = [Cyclic(a, max(1, -(-shape[a] // p))) for a, p in enumerate(given)]
+    return Layout(shape, _checked_grid(given, size), (*dealt, *[None] * (n - len(given))))
 
 
 def _block_cyclic(shape: tuple[int, ...], size: int, given: tuple[int, ...] | None, nb: int | tuple[int, ...] | None) -> Layout:
@@ -184,37 +235,72 @@ def _block_cyclic(shape: tuple[int, ...], size: int, given: tuple[int, ...] | No
     sizes = (nb,) * len(axes) if isinstance(nb, int) else tuple(nb)
     if len(sizes) == n > len(axes):
         sizes = tuple(sizes[a] for a in axes)
-    if len(sizes) != len(axes) or any(not isinstance(k, int) or not 1 <= k <= 10_000 for k in sizes):
-        raise ValueError(f"nb={nb!r} is not allowed; give an integer from 1 to 10000, or {len(axes)} of them")
+    if len(sizes) != len(axes):
+        allowed = f"{len(axes)}" if len(axes) == n else f"{len(axes)} or {n}"
+        raise ValueError(
+            f"nb={nb!r} is not allowed for an array of {n} axes over a grid {given}; give an integer, or {allowed}"
+        )
     dims: list[Cyclic | None] = [None] * n
     for g, (a, k) in enumerate(zip(axes, sizes, strict=True)):
         dims[a] = Cyclic(g, k)
     return Layout(shape, _checked_grid(given, size), tuple(dims))
 
 
-def describe(layout: Layout) -> Distribution | str:
-    """Return the distribution that a layout is, or a text that says how each axis is dealt."""
-    size = layout.grid.size
-    plain = layout.grid.ranks == tuple(range(size)) and not layout.partial
-    if size == 1 and layout.grid.ranks != (0,):
-        return OnDevice(layout.grid.ranks[0])
-    if plain and layout.shape:
-        if size == 1 or all(d is None for d in layout.dims):
-            return Replicated()
-        candidates: list[Distribution] = [Row(), Column()]
-        if layout.grid.ndim == len(layout.shape):
-            candidates.append(Block(layout.grid.shape))
-        dealt = [d for d in layout.dims if d is not None]
-        nbs = tuple(d.nb for d in dealt)
-        candidates.append(BlockCyclic(nbs[0] if len(set(nbs)) == 1 else nbs, layout.grid.shape))
-        for candidate in candidates:
+def describe(layout: Layout, size: int | None = None) -> Distribution | str:
+    """Return the distribution that a layout is, or a text that says how each axis is dealt.
+
+    Parameters
+    ----------
+    layout : Layout
+    size : int, optional
+        Number of devices. By default those of the layout's grid, except that an array that is whole on one rank is said
+        to be on that device: this is right however many there are.
+
+    Returns
+    -------
+    Distribution or str
+        A value for which `resolve` returns a layout with the same ownership.
+    """
+    grid, shape = layout.grid, layout.shape
+    everyone = grid.size if size is None else size
+    if not layout.partial:
+        whole = all(d is None for d in layout.dims)
+        if whole and grid.size == 1 and (size is None or size > 1):
+            return OnDevice(grid.ranks[0])
+        for candidate in [Replicated()] if whole else _candidates(layout):
             try:
-                if resolve(candidate, layout.shape, size=size).same_ownership(layout):
+                if resolve(candidate, shape, size=everyone).same_ownership(layout):
                     return candidate
-            except ValueError:
+            except ValueError:  # a grid of more devices than there are
                 continue
-    elif plain:
-        return Replicated()
+        if grid.size == 1:
+            return OnDevice(grid.ranks[0])
     axes = ", ".join("whole" if d is None else f"nb={d.nb} over grid axis {d.axis} from {d.src}" for d in layout.dims)
     extra = f", partial sums over {layout.partial}" if layout.partial else ""
-    return f"grid {layout.grid.shape} of ranks {layout.grid.ranks}: ({axes}){extra}"
+    return f"grid {grid.shape} of ranks {_short(grid.ranks)}: ({axes}){extra}"
+
+
+def _candidates(layout: Layout) -> list[Distribution]:
+    """Return the values that the layout may be, those nearest to how it is written first.
+
+    Values that name their grid mean the same however many devices there are; rows and columns do not.
+    """
+    n = len(layout.shape)
+    extents = tuple(layout.extent(a) for a in range(n))
+    named: list[Distribution] = [Row(), Column()] if layout.dims[0] is not None else [Column(), Row()]
+    gridded: list[Distribution] = [Block(extents)]
+    for axes in [range(n - 2, n), range(1)] if n > 1 else [range(1)]:
+        nbs = {d.nb for d in layout.dims if d is not None}
+        # On an axis that is not dealt any tile size does.
+        sizes = tuple(min(nbs) if (d := layout.dims[a]) is None else d.nb for a in axes)
+        if max(sizes) <= _MAX_NB:
+            gridded.append(BlockCyclic(sizes[0] if len(set(sizes)) == 1 else sizes, tuple(extents[a] for a in axes)))
+    return named + gridded if layout.grid.ndim == 1 else gridded + named
+
+
+def _short(ranks: tuple[int, ...]) -> str:
+    if len(ranks) <= 8:
+        return str(ranks)
+    if ranks == tuple(range(ranks[0], ranks[0] + len(ranks))):
+        return f"{ranks[0]} to {ranks[-1]}"
+    return f"({', '.join(map(str, ranks[:4]))}, ..., {ranks[-1]})"

@@ -22,6 +22,7 @@ from pypto.grid import ProcessGrid
 __all__ = ["Cyclic", "Layout", "numroc"]
 
 Int64 = npt.NDArray[np.int64]
+_INTEGERS = (int, np.integer)
 
 
 def numroc(n: int, nb: int, coord: int, src: int, p: int) -> int:
@@ -58,13 +59,15 @@ class Layout:
     dims : tuple of Cyclic or None
         Per array axis; None: whole on every rank. A grid axis serves one array axis at most.
     partial : tuple of int
-        Grid axes along which the ranks hold summands.
+        Grid axes along which the ranks hold summands. Kept ascending, without axes of extent 1, where there is one summand.
     order : tuple of int
         Array axes from the slowest to the fastest varying in memory. Default: Fortran order for matrices, C for others.
 
     Notes
     -----
-    Two layouts are equal when every rank holds the same elements in the same memory order, however they are written.
+    Two layouts are equal when every rank holds the same elements in the same memory order, however they are written:
+    the same indices along every axis and, of partial sums, the summand of the same number. A rank that is outside the
+    grid differs from one that is inside and owns nothing, as the shapes of their parts do.
     """
 
     shape: tuple[int, ...]
@@ -77,11 +80,13 @@ class Layout:
 
     def __post_init__(self) -> None:
         n = len(self.shape)
-        if not self.order and n:
+        if not self.order:
             object.__setattr__(self, "order", (1, 0) if n == 2 else tuple(range(n)))
         _check(self)
-        ownership = _ownership(self)
-        key = (ownership, _memory_order(self))
+        if self.partial:
+            object.__setattr__(self, "partial", tuple(a for a in sorted(self.partial) if self.grid.shape[a] > 1))
+        # The storage order of axes no longer than one does not show.
+        key = (_ownership(self), tuple([a for a in self.order if self.shape[a] > 1]))
         object.__setattr__(self, "_key", key)
         object.__setattr__(self, "_hash", hash(key))
 
@@ -175,18 +180,23 @@ class Layout:
         return (il // dim.nb * p + (coord - dim.src) % p) * dim.nb + il % dim.nb
 
     def owners(self, coords: tuple[int, ...]) -> tuple[int, ...]:
-        """Return every rank that holds the block with these coordinates, one per array axis: all replicas."""
+        """Return every rank that holds the block with these coordinates, one per array axis: all replicas, ascending.
+
+        Of partial sums, every rank with a summand of the block.
+        """
         return _owners(self.grid, self.dims, tuple(coords))
 
     def replica(self, rank: int) -> tuple[int, int]:
-        """Return which of how many replicas of its block `rank` holds."""
+        """Return which of how many replicas of its block `rank` holds; ValueError for a rank outside the grid."""
+        if not self.holds(rank):
+            raise ValueError(f"rank {rank} is not in the grid of ranks {self.grid.ranks}")
         mine = self.owners(tuple(self.axis_coord(a, rank) for a in range(len(self.shape))))
         return mine.index(rank), len(mine)
 
     @staticmethod
-    def replicated(shape: tuple[int, ...], grid: ProcessGrid, order: tuple[int, ...] = ()) -> "Layout":
+    def replicated(shape: tuple[int, ...], grid: ProcessGrid, order: tuple[int, ...] | None = None) -> "Layout":
         """Return the layout in which every rank of the grid holds all of the array."""
-        return _replicated(tuple(shape), grid, tuple(order))
+        return _replicated(tuple(shape), grid, tuple(order or ()))
 
 
 @lru_cache(maxsize=4096)
@@ -202,51 +212,75 @@ def _again(
 
 
 def _check(layout: Layout) -> None:
-    n, grid = len(layout.shape), layout.grid
+    n, extents = len(layout.shape), layout.grid.shape
     if len(layout.dims) != n:
         raise ValueError(f"dims has {len(layout.dims)} entries for an array of {n} axes")
-    if any(extent < 0 for extent in layout.shape):
+    if n and min(layout.shape) < 0:
         raise ValueError(f"shape {layout.shape} has a negative extent")
     if sorted(layout.order) != list(range(n)):
         raise ValueError(f"order {layout.order} is not a permutation of the {n} axes")
-    used = [d.axis for d in layout.dims if d is not None] + list(layout.partial)
-    if any(not 0 <= a < grid.ndim for a in used):
-        raise ValueError(f"grid axes {used} are used; the grid of shape {grid.shape} has axes 0 to {grid.ndim - 1}")
+    used = [*[d.axis for d in layout.dims if d is not None], *layout.partial]
+    if not used:
+        return
+    if min(used) < 0 or max(used) >= len(extents):
+        raise ValueError(f"grid axes {used} are used; the grid of shape {extents} has axes 0 to {len(extents) - 1}")
     if len(set(used)) != len(used):
         raise ValueError(f"grid axes {used} are used: each may serve one array axis, or be partial")
     for d in layout.dims:
-        if d is not None and (d.nb < 1 or not 0 <= d.src < grid.shape[d.axis]):
-            raise ValueError(f"{d}: nb must be positive and src below the grid's extent {grid.shape[d.axis]}")
+        if d is None:
+            continue
+        if not (isinstance(d.nb, _INTEGERS) and isinstance(d.src, _INTEGERS)):
+            raise ValueError(f"{d}: nb and src must be integers")
+        if d.nb < 1 or not 0 <= d.src < extents[d.axis]:
+            raise ValueError(f"{d}: nb must be positive and src below the grid's extent {extents[d.axis]}")
 
 
 def _ownership(layout: Layout) -> tuple[Any, ...]:
-    """Return a key that is equal for layouts in which every rank holds the same elements.
+    """Return a key that is equal for layouts in which every rank holds the same elements, and only for those.
 
-    A tile longer than the axis is as long as the axis. An axis whose tiles all lie on one coordinate is the same as
-    a whole axis on the ranks with that coordinate. The coordinates are then written out as the list of ranks.
+    A tile longer than the axis is as long as the axis; an axis that has no elements, or one coordinate, is a whole one.
+    With two tiles the first boundary shows nb; with one tile nb = n and some coordinates own nothing. So nb and the number
+    of coordinates that own something (`hands`) follow from the parts, and given these a rank's part and the place of its
+    coordinate in the deal determine each other.
     """
-    grid = layout.grid
-    parts: list[tuple[int, tuple[int, ...], int] | None] = []
-    for a, (n, d) in enumerate(zip(layout.shape, layout.dims, strict=True)):
-        p = layout.extent(a)
-        if d is None or p == 1 or n == 0:
-            parts.append(None)
+    extents = layout.grid.shape
+    tiles: list[tuple[int, int] | None] = []
+    dealt: list[tuple[int, int, int] | None] = []
+    for n, d in zip(layout.shape, layout.dims, strict=True):
+        if d is None or n == 0 or extents[d.axis] == 1:
+            tiles.append(None)
+            dealt.append(None)
         else:
-            nb = min(d.nb, n)
-            # Only the coordinates that own something and the period matter: a single round of tiles is a list of owners.
-            tiles = -(-n // nb)
-            parts.append((nb, tuple((d.src + t) % p for t in range(min(tiles, p))), d.axis))
+            nb = d.nb if d.nb < n else n
+            hands = min(-(-n // nb), extents[d.axis])
+            tiles.append((nb, hands))
+            dealt.append((d.axis, d.src, hands))
+    return layout.shape, tuple(tiles), _places(layout.grid, tuple(dealt), layout.partial)
+
+
+@lru_cache(maxsize=1024)
+def _places(grid: ProcessGrid, dealt: tuple[tuple[int, int, int] | None, ...], partial: tuple[int, ...]) -> bytes:
+    """Return a row per rank, ascending: the rank, the number of its summand, and its place in the deal of each axis.
+
+    The place is -1 where the axis is whole, and -2 where the rank owns none of it. As bytes, these are compact,
+    compared at once and hashed once.
+    """
     table = []
-    for rank, at in zip(grid.ranks, product(*map(range, grid.shape)), strict=True):
-        place = tuple(-1 if q is None else (q[1].index(at[q[2]]) if at[q[2]] in q[1] else -2) for q in parts)
-        table.append((rank, place, tuple(at[a] for a in layout.partial)))
-    kinds = tuple(None if q is None else (q[0], len(q[1])) for q in parts)
-    return layout.shape, tuple(sorted(table)), kinds
-
-
-def _memory_order(layout: Layout) -> tuple[int, ...]:
-    """Return the storage order of the axes that are longer than one; the others do not show."""
-    return tuple(a for a in layout.order if layout.shape[a] > 1)
+    for rank in sorted(grid.ranks):
+        at = grid.coords(rank) or ()
+        summand = 0
+        for a in partial:
+            summand = summand * grid.shape[a] + at[a]
+        row = [rank, summand]
+        for deal in dealt:
+            if deal is None:
+                row.append(-1)
+            else:
+                axis, src, hands = deal
+                place = (at[axis] - src) % grid.shape[axis]
+                row.append(place if place < hands else -2)
+        table.append(row)
+    return np.array(table, dtype=np.int64).tobytes()
 
 
 @lru_cache(maxsize=8192)
@@ -278,7 +312,8 @@ def _axis_part(n: int, dim: Cyclic | None, p: int, coord: int) -> Int64:
 def _owners(grid: ProcessGrid, dims: tuple[Cyclic | None, ...], coords: tuple[int, ...]) -> tuple[int, ...]:
     fixed = {d.axis: c for d, c in zip(dims, coords, strict=True) if d is not None}
     choices = [(fixed[a],) if a in fixed else range(n) for a, n in enumerate(grid.shape)]
-    return tuple(grid.rank_at(c) for c in product(*choices))
+    # Ascending, so that equal layouts, which may number the grid differently, name the same replica first.
+    return tuple(sorted(grid.rank_at(c) for c in product(*choices)))
 
 
 @lru_cache(maxsize=4096)
@@ -290,6 +325,8 @@ def _transposed(
     order: tuple[int, ...],
     axes: tuple[int, ...],
 ) -> Layout:
+    if sorted(axes) != list(range(len(shape))):
+        raise ValueError(f"axes {axes} is not a permutation of the {len(shape)} axes")
     where = {a: k for k, a in enumerate(axes)}
     return Layout(
         tuple(shape[a] for a in axes),
