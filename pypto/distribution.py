@@ -253,8 +253,8 @@ def describe(layout: Layout, size: int | None = None) -> Distribution | str:
     ----------
     layout : Layout
     size : int, optional
-        Number of devices. By default those of the layout's grid, except that an array that is whole on one rank is said
-        to be on that device: this is right however many there are.
+        Number of devices. By default those of the layout's grid, except that what one rank has is said to be on that
+        device: this is right however many there are.
 
     Returns
     -------
@@ -264,17 +264,15 @@ def describe(layout: Layout, size: int | None = None) -> Distribution | str:
     grid, shape = layout.grid, layout.shape
     everyone = grid.size if size is None else size
     if not layout.partial:
+        if grid.size == 1:
+            return Replicated() if size == 1 else OnDevice(grid.ranks[0])
         whole = all(d is None for d in layout.dims)
-        if whole and grid.size == 1 and (size is None or size > 1):
-            return OnDevice(grid.ranks[0])
         for candidate in [Replicated()] if whole else _candidates(layout):
             try:
                 if resolve(candidate, shape, size=everyone).same_ownership(layout):
                     return candidate
             except ValueError:  # a grid of more devices than there are
                 continue
-        if grid.size == 1:
-            return OnDevice(grid.ranks[0])
     axes = ", ".join("whole" if d is None else f"nb={d.nb} over grid axis {d.axis} from {d.src}" for d in layout.dims)
     extra = f", partial sums over {layout.partial}" if layout.partial else ""
     return f"grid {grid.shape} of ranks {_short(grid.ranks)}: ({axes}){extra}"

@@ -57,7 +57,7 @@ def explain(*arrays: Array) -> Plan:
         shapes[i.slot] = i.shape
         moved = [str(k) for k in range(len(i.args)) if i.op.name != "item" and step.moves(k)]
         flops = i.op.cost([shapes.get(a, ()) for a in i.args], i.shape, i.attrs)
-        where = " ".join(str(describe(o)) for o in (step.out if isinstance(step.out, tuple) else (step.out,)))
+        where = " ".join(str(describe(o, context.size)) for o in (step.out if isinstance(step.out, tuple) else (step.out,)))
         rows.append(
             (
                 i.op.name,
