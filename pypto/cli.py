@@ -77,7 +77,6 @@ def _version(name: str) -> str:
 
 def info() -> int:
     """Print what this installation runs on."""
-    import numpy
     import scipy.linalg  # noqa: F401
     from threadpoolctl import threadpool_info
 
@@ -99,7 +98,6 @@ def info() -> int:
     size = launch.launched_size()
     print(f"launch     {'one process' if size is None else f'{size} ranks'}")
     print("backends   mpi: " + ("yes" if launch.mpiexec_path() else "no") + "; gloo, nccl, hccl: not in this version")
-    print(f"numpy      {numpy.__version__}")
     return 0
 
 
