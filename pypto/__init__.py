@@ -62,9 +62,11 @@ from pypto.errors import (
     BackendUnavailable,
     ContextError,
     DivergenceError,
+    GatherError,
     GatherWarning,
     MemoryLimitError,
     PyptoError,
+    VerificationError,
     WorldError,
 )
 from pypto.explain import explain

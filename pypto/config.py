@@ -36,6 +36,7 @@ class Settings:
     mixed_precision: bool = True
     eager: bool = False  # evaluate each operation at once
     strict: bool = False  # a gather is an error
+    verify: bool = False  # factorisations and solves check their results
     debug: bool = False  # run the graph verifier before each computation
     max_pending: int = 100_000  # nodes that may wait before the graph runs by itself
     max_message: int = 2**31 - 1  # bytes of one message; larger ones are split
@@ -60,7 +61,7 @@ class Settings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}={value!r} is not allowed; give a positive integer")
-        for name in ("mixed_precision", "eager", "strict", "debug", "share_memory"):
+        for name in ("mixed_precision", "eager", "strict", "verify", "debug", "share_memory"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not allowed; give True or False")
         self.max_message = min(self.max_message, 2**31 - 1)
@@ -116,7 +117,8 @@ def config(**changes: Any) -> _Restore:
     ----------
     **changes
         Any of ``memory_limit`` (bytes or ``"30GB"``), ``chunk_size`` (1 ... 10000), ``grid``, ``num_workers`` (1 ... 64),
-        ``mixed_precision``, ``eager``, ``strict``, ``debug``, ``max_pending``, ``max_message`` (bytes), ``share_memory``.
+        ``mixed_precision``, ``eager``, ``strict``, ``verify``, ``debug``, ``max_pending``, ``max_message`` (bytes),
+        ``share_memory``.
 
     Returns
     -------

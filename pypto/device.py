@@ -52,6 +52,7 @@ class CpuDevice:
     herk = staticmethod(_kernels.herk)
     potrf = staticmethod(_kernels.potrf)
     getrf = staticmethod(_kernels.getrf)
+    geqrt = staticmethod(_kernels.geqrt)
     laswp = staticmethod(_kernels.laswp)
     copy_indexed = staticmethod(_kernels.copy_indexed)
 

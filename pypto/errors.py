@@ -4,9 +4,11 @@ __all__ = [
     "BackendUnavailable",
     "ContextError",
     "DivergenceError",
+    "GatherError",
     "GatherWarning",
     "MemoryLimitError",
     "PyptoError",
+    "VerificationError",
     "WorldError",
 ]
 
@@ -36,4 +38,12 @@ class ContextError(PyptoError, RuntimeError):
 
 
 class GatherWarning(UserWarning):
-    """An operation collects a whole distributed array on every rank."""
+    """An operation collects a large distributed array on one rank, for want of a distributed algorithm."""
+
+
+class GatherError(PyptoError, RuntimeError):
+    """What :class:`GatherWarning` warns of, under ``config(strict=True)``."""
+
+
+class VerificationError(PyptoError, ArithmeticError):
+    """A result does not belong to its operands: hardware, memory or a library has failed without saying so."""

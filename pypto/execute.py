@@ -85,7 +85,8 @@ class LocalEngine:
         self._meet(0, "gather")
         everywhere = self.env.replicated(value.shape)
         whole = redistribute(value, everywhere)
-        return whole.local.copy() if whole is value or self.world.size == 1 else whole.local
+        # an element that NumPy made is a scalar, not an array
+        return np.array(whole.local, order="C") if whole is value or self.world.size == 1 else np.asarray(whole.local)
 
     def item(self, value: tuple, index: int) -> TiledArray:
         """Return one of several results."""
@@ -96,7 +97,7 @@ class LocalEngine:
 
     def part(self, value: TiledArray) -> np.ndarray:
         """Return this rank's part."""
-        return value.local
+        return np.asarray(value.local)
 
     def run(self, program: Program, keep: list[int]) -> list[Any]:
         """Run `program` and return the values of its outputs and of the slots `keep`. Collective."""

@@ -280,6 +280,33 @@ def getrf(cnp.ndarray a, cnp.ndarray ipiv):
     return info
 
 
+def geqrt(cnp.ndarray a, cnp.ndarray tau):
+    """a := R and the Householder vectors of its QR factorisation, tau their factors: Q = H_1 H_2 ..., H = I - tau v v^H."""
+    cdef Mat ma = mat(a, "a")
+    cdef int k = min(ma.rows, ma.cols), nb = min(32, k), info = 0
+    if kind_of(tau) != ma.kind or not cnp.PyArray_IS_C_CONTIGUOUS(tau) or cnp.PyArray_SIZE(tau) < k:
+        raise TypeError(f"tau must be a contiguous array of {k} numbers of dtype {a.dtype}")
+    if k == 0:
+        return
+    if ma.c_order:
+        raise ValueError("geqrt takes an F-ordered matrix")
+    cdef cnp.ndarray t = np.empty((nb, k), a.dtype, order="F")
+    cdef cnp.ndarray work = np.empty(nb * ma.cols, a.dtype)
+    cdef void* tp = cnp.PyArray_DATA(t)
+    cdef void* wp = cnp.PyArray_DATA(work)
+    with nogil:
+        if ma.kind == F64:
+            lapack.dgeqrt(&ma.rows, &ma.cols, &nb, <double*>ma.data, &ma.ld, <double*>tp, &nb, <double*>wp, &info)
+        elif ma.kind == F32:
+            lapack.sgeqrt(&ma.rows, &ma.cols, &nb, <float*>ma.data, &ma.ld, <float*>tp, &nb, <float*>wp, &info)
+        elif ma.kind == C128:
+            lapack.zgeqrt(&ma.rows, &ma.cols, &nb, <c128*>ma.data, &ma.ld, <c128*>tp, &nb, <c128*>wp, &info)
+        else:
+            lapack.cgeqrt(&ma.rows, &ma.cols, &nb, <c64*>ma.data, &ma.ld, <c64*>tp, &nb, <c64*>wp, &info)
+    i = np.arange(k)
+    tau[:k] = t[i % nb, i]  # the blocks of T stand side by side
+
+
 cdef int64_t* index_pointer(cnp.ndarray index, int64_t extent, str name) except? NULL:
     """Return the data of an int64 index array whose values lie in 0 ... extent-1."""
     if canonical(cnp.PyArray_TYPE(index)) != cnp.NPY_INT64 or not cnp.PyArray_IS_C_CONTIGUOUS(index) or cnp.PyArray_NDIM(index) != 1:

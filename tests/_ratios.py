@@ -70,3 +70,34 @@ def product(a, b, c):
     bound = (a.shape[1] + 2) * 4 * np.finfo(c.dtype).eps * (np.abs(a).astype(np.longdouble) @ np.abs(b).astype(np.longdouble))
     excess = np.abs(c - exact) - bound
     return {"product": (float(excess.max(initial=0.0)), 0.0)}
+
+
+def qr(a, q, r):
+    """LAPACK DQRT01: ||R - Q^H A|| / (max(m, n) ||A|| eps), and ||I - Q^H Q|| / (m eps)."""
+    m, n = a.shape
+    k = max(m, n, 1)
+    identity = q.conj().T @ q - np.eye(q.shape[1])
+    return {
+        "dqrt01 factor": (_ratio(_norm(q @ r - a, 1), _norm(a, 1) * k * _eps(a)), 30.0),
+        "dqrt01 orthogonality": (_ratio(_norm(identity, 1), max(m, 1) * _eps(a)), 30.0),
+    }
+
+
+def symmetric(a, l, d, hermitian):
+    """LAPACK DSYT01: ||L D L^H - A|| / (n ||A|| eps)."""
+    r = l @ d @ (l.conj().T if hermitian else l.T) - a
+    return {"dsyt01": (_ratio(_norm(r, 1), _norm(a, 1) * max(len(a), 1) * _eps(a)), 30.0)}
+
+
+def least_squares(a, x, b, other):
+    """LAPACK DQRT17: the residual is orthogonal to the range, ||r^H A|| / (||A|| ||b|| max(m, n) eps); and x is no longer than
+    another solver's.
+    """
+    x, b, other = (v[:, np.newaxis] if v.ndim == 1 else v for v in (x, b, other))
+    r = b - a @ x
+    scale = _norm(a, 1) * (_norm(b, 1) + _norm(a, 1) * _norm(x, 1)) * max(a.shape) * _eps(a)
+    longer = _norm(x, "fro") / max(_norm(other, "fro"), 1e-300) - 1
+    return {
+        "dqrt17": (_ratio(_norm(r.conj().T @ a, 1), scale), 30.0),
+        "norm of x": (longer, 1e5 * _eps(a)),
+    }

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg as sl
 from scipy.linalg import lapack
 
-__all__ = ["solve"]
+__all__ = ["inv", "solve"]
 
 
 def solve(a: np.ndarray, b: np.ndarray, assume_a: str | None, lower: bool) -> np.ndarray:
@@ -29,6 +29,13 @@ def solve(a: np.ndarray, b: np.ndarray, assume_a: str | None, lower: bool) -> np
         text = f"Ill-conditioned matrix (rcond={rcond:.6g}): result may not be accurate."
         warnings.warn(text, sl.LinAlgWarning, stacklevel=2)
     return x
+
+
+def inv(a: np.ndarray, assume_a: str | None, lower: bool) -> np.ndarray:
+    """Return the inverse of A."""
+    if assume_a is None:
+        return sl.inv(a, check_finite=False)
+    return sl.solve(a, np.eye(len(a), dtype=a.dtype), assume_a=assume_a, lower=lower, check_finite=False)
 
 
 def _plainly_general(a: np.ndarray) -> bool:

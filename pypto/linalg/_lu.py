@@ -27,8 +27,8 @@ __all__ = ["getrf", "getrs", "permute_rows"]
 STRETCH = 4
 
 
-def getrf(a: TiledArray) -> tuple[np.ndarray, int]:
-    """A := L and U with A = P L U, in place.
+def getrf(a: TiledArray, pivoting: str = "partial") -> tuple[np.ndarray, int]:
+    """A := L and U with A = P L U, in place; `pivoting` "partial" or "tournament", see ``_panel``.
 
     Returns
     -------
@@ -41,19 +41,19 @@ def getrf(a: TiledArray) -> tuple[np.ndarray, int]:
     result = np.zeros(1, np.int64)
     pivots = np.zeros(0, np.int64)
     if a.layout.holds(world.rank):
-        pivots, result[0] = _getrf(Tiles(a))
+        pivots, result[0] = _getrf(Tiles(a), pivoting)
     if world.size > a.layout.grid.size:
         world.comm.allreduce(result, "max")
     return pivots, int(result[0])
 
 
-def _getrf(t: Tiles) -> tuple[np.ndarray, int]:
+def _getrf(t: Tiles, pivoting: str) -> tuple[np.ndarray, int]:
     steps = len(t)
     pivots = np.arange(min(t.m, t.n), dtype=np.int64)
     moves = []
     info = 0
     trailing = t.device.queue()
-    panel = _start_panel(t, 0) if steps else None
+    panel = _start_panel(t, 0, pivoting) if steps else None
     for k in range(steps):
         panel.wait(trailing.step)  # meanwhile the trailing matrix is updated by panel k-1
         trailing.drain()
@@ -68,21 +68,21 @@ def _getrf(t: Tiles) -> tuple[np.ndarray, int]:
             if t.col == t.owner_col(k + 1):
                 update.columns(slice(begin, begin + t.width(k + 1)))
                 begin += t.width(k + 1)
-            panel = _start_panel(t, k + 1)
+            panel = _start_panel(t, k + 1, pivoting)
         update.rest(begin, trailing)
     trailing.drain()
     _left_interchanges(t, moves)
     return pivots, info
 
 
-def _start_panel(t: Tiles, k: int) -> Panel:
+def _start_panel(t: Tiles, k: int, pivoting: str) -> Panel:
     """Factor tile column k where it lies, and begin to broadcast it along the grid rows."""
     width = t.width(k)
     panel = Panel(t, k, t.local.shape[0] - t.r(k), width, width + 1)
     block = None
     if t.col == t.owner_col(k):
         block = t.local[t.r(k) :, t.c(k) : t.c(k) + width]
-        panel.integers[width] = factor_panel(t, k, block, panel.integers[:width])
+        panel.integers[width] = factor_panel(t, k, block, panel.integers[:width], pivoting)
     return panel.send(block)
 
 

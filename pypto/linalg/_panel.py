@@ -1,16 +1,20 @@
 """The LU panel: one tile column factored with partial pivoting by the ranks of a grid column.
 
-On one grid row LAPACK does it. On several the panel is split recursively into halves down to leaves of a few columns. In
-a leaf one collective a column both finds the pivot and exchanges the two rows: every rank offers its best candidate row,
-the owner of the diagonal row offers that, and each rank takes what it needs. All ranks keep the pivot rows, so that the
-triangular solves between the halves need no message.
+On one grid row LAPACK does it. On several, with partial pivoting, the panel is split recursively into halves down to leaves
+of a few columns. In a leaf one collective a column both finds the pivot and exchanges the two rows: every rank offers its
+best candidate row, the owner of the diagonal row offers that, and each rank takes what it needs. All ranks keep the pivot
+rows, so that the triangular solves between the halves need no message.
 
-Source: F. Gustavson, Recursion leads to automatic variable blocking (1997); the combined message is HPL's.
+With a tournament every rank offers as many rows as the panel has columns, those that LAPACK would choose from its own, and
+LAPACK chooses the pivots from all offers: three messages a panel, and pivots that are as good in practice but not the same.
+
+Source: F. Gustavson, Recursion leads to automatic variable blocking (1997); the combined message is HPL's; L. Grigori,
+J. Demmel, H. Xiang, CALU: a communication optimal LU factorization algorithm (2011).
 """
 
 import numpy as np
 
-from pypto.linalg._tiled import Tiles
+from pypto.linalg._tiled import Tiles, exchange_rows, net_permutation
 
 __all__ = ["factor_panel"]
 
@@ -18,7 +22,7 @@ __all__ = ["factor_panel"]
 LEAF = 4
 
 
-def factor_panel(t: Tiles, k: int, block: np.ndarray, pivots: np.ndarray) -> int:
+def factor_panel(t: Tiles, k: int, block: np.ndarray, pivots: np.ndarray, pivoting: str) -> int:
     """Factor this rank's rows of tile column k in place; fill the global `pivots`; return info counted from 1."""
     if t.p == 1:
         ipiv = np.empty(len(pivots), np.int32)
@@ -26,12 +30,69 @@ def factor_panel(t: Tiles, k: int, block: np.ndarray, pivots: np.ndarray) -> int
         pivots[...] = ipiv
         pivots += k * t.nb - 1
         return info + k * t.nb if info else 0
+    if pivoting == "tournament" and _tournament(t, k, block, pivots):
+        return 0
     panel = _Distributed(t, k, block, pivots)
     with np.errstate(all="ignore"):  # Inf and NaN go through as they do in LAPACK
         panel.factor(0, len(pivots))
     if panel.mine:
         block[: len(pivots)] = panel.top
     return panel.info
+
+
+def _tournament(t: Tiles, k: int, block: np.ndarray, pivots: np.ndarray) -> bool:
+    """Factor the panel with pivots from a tournament; return False, and leave it, where one of them is zero or NaN."""
+    device, comm, width = t.device, t.col_comm, len(pivots)
+    numbers = t.row_numbers()[t.r(k) :]
+    mine = _winners(device, block, width)[0]
+    offer = np.zeros(8 * width + width * width * block.itemsize, np.uint8)
+    heads, rows = offer[: 8 * width].view(np.int64), offer[8 * width :].view(block.dtype).reshape(width, width)
+    heads[:] = -1
+    heads[: len(mine)], rows[: len(mine)] = numbers[mine], block[mine]
+    offers = comm.allgather(offer)
+    heads = np.ascontiguousarray(offers[:, : 8 * width]).view(np.int64).reshape(-1)
+    rows = np.ascontiguousarray(offers[:, 8 * width :]).view(block.dtype).reshape(-1, width)
+    chosen, factors = _winners(device, rows[heads >= 0], width)
+    top = np.asfortranarray(factors[:width])
+    numbers = heads[heads >= 0][chosen]
+    root = t.owner_row(k)
+    comm.bcast(top, root)  # processors may round differently: one decides
+    comm.bcast(numbers, root)
+    d = np.diag(top)
+    if not (np.isfinite(d) & (d != 0)).all():
+        return False
+    pivots[...] = _interchanges(k * t.nb, numbers)
+    column = t.local[:, t.c(k) : t.c(k) + width]
+    exchange_rows(t, column, *net_permutation(k * t.nb, pivots))
+    if t.row == root:
+        block[:width] = top
+    device.trsm("R", "U", "N", "N", 1.0, top, block[width if t.row == root else 0 :])
+    return True
+
+
+def _winners(device, rows: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return which rows LAPACK's pivoting brings to the top, in order, and the factors."""
+    factors = np.array(rows, order="F")
+    count = min(len(rows), width)
+    ipiv = np.empty(max(count, 1), np.int32)
+    device.getrf(factors, ipiv)
+    order = np.arange(len(rows))
+    for i, p in enumerate((ipiv[:count] - 1).tolist()):
+        order[[i, p]] = order[[p, i]]
+    return order[:count], factors
+
+
+def _interchanges(first: int, chosen: np.ndarray) -> list[int]:
+    """Return the interchanges that bring the rows `chosen` to first, first+1, ... in turn."""
+    place: dict[int, int] = {}  # where a row is, and which row is there, where that is not its own
+    held: dict[int, int] = {}
+    pivots = []
+    for i, row in enumerate(chosen.tolist(), first):
+        at, other = place.get(row, row), held.get(i, i)
+        pivots.append(at)
+        place[other], held[at] = at, other
+        place[row], held[i] = i, row
+    return pivots
 
 
 class _Distributed:

@@ -67,6 +67,11 @@ class Tiles:
         """Local row at which tile rows k, k+1, ... begin."""
         return numroc(min(k * self.nb, self.m), self.nb, self.row, self._rows.src, self.p)
 
+    def rows_of(self, k: int, row: int) -> int:
+        """Number of rows from tile row k on that grid row `row` holds."""
+        whole, above = (numroc(i, self.nb, row, self._rows.src, self.p) for i in (self.m, min(k * self.nb, self.m)))
+        return whole - above
+
     def c(self, k: int) -> int:
         """Local column at which tile columns k, k+1, ... begin."""
         return numroc(min(k * self.nb, self.n), self.nb, self.col, self._cols.src, self.q)
@@ -83,7 +88,8 @@ class Tiles:
         """Return memory for a panel from grid column `root`, in turn from two places, and whether all map the same."""
         if self._memory is None:
             self._memory = [np.empty(0, np.uint8)] * 2
-            largest = self.nb * (self.local.shape[0] * self.local.itemsize + 8) + 128  # the same along the grid row
+            # The same along the grid row; a QR panel has nb rows of its own in front.
+            largest = self.nb * ((self.local.shape[0] + self.nb) * self.local.itemsize + 8) + 128
             if settings.share_memory and self.row_comm.size > 1 and largest >= LEAST:
                 self._shared = SharedPlaces.open(self.row_comm, largest)
         if self._shared is not None:
