@@ -67,6 +67,42 @@ def cholesky(n=4096, dtype="float64"):
     return lambda: pypto.linalg.cholesky(a, lower=True).compute(), n**3 // 3
 
 
+def qr_r(n=4096, dtype="float64", pivoting=False):
+    """The triangle of a QR factorisation of a square matrix."""
+    a = _random(n, dtype)
+    return lambda: pypto.linalg.qr(a, mode="r", pivoting=pivoting)[0].compute(), 4 * n**3 // 3
+
+
+def qr_pivoted(n=2000, dtype="float64"):
+    """The same with column pivoting."""
+    return qr_r(n, dtype, pivoting=True)
+
+
+def qr_economic(n=4096, dtype="float64"):
+    """Q and R of a square matrix."""
+    a = _random(n, dtype)
+    return lambda: pypto.compute(*pypto.linalg.qr(a, mode="economic")), 8 * n**3 // 3
+
+
+def _tall(m, n, dtype):
+    def block(i, j):
+        return np.sin(0.3 * (i + 1) * (j + 1) + 0.01 * j * j) + (i % n == j)
+
+    return pypto.from_function(block, (m, n), dtype=dtype, distribution="row").compute()
+
+
+def tall_qr(n=64, m=200_000, dtype="float64"):
+    """Q and R of a tall matrix in blocks of rows."""
+    a = _tall(m, n, dtype)
+    return lambda: pypto.compute(*pypto.linalg.qr(a, mode="economic")), 4 * m * n * n
+
+
+def lstsq(n=500, m=20_000, dtype="float64"):
+    """Least squares of a tall matrix."""
+    a, b = _tall(m, n, dtype), pypto.ones(m, dtype=dtype).compute()
+    return lambda: pypto.linalg.lstsq(a, b)[0].compute(), 2 * m * n * n
+
+
 def redistribute(n=4096, dtype="float64", source="row", target="block_cyclic"):
     """A whole matrix from one layout to another; flops count bytes."""
     a = pypto.asarray(np.zeros((n, n), dtype), distribution=source).compute()
@@ -79,7 +115,9 @@ def small(n=10, dtype="float64"):
     return lambda: (a + b).compute(), n * n
 
 
-CASES = {f.__name__: f for f in (matmul, solve, lu, cholesky, redistribute, small)}
+CASES = {
+    f.__name__: f for f in (matmul, solve, lu, cholesky, qr_r, qr_pivoted, qr_economic, tall_qr, lstsq, redistribute, small)
+}
 
 
 def hand_written_matmul(n, dtype):
@@ -151,7 +189,7 @@ def main():
     if case == "beside_scipy":
         print(json.dumps({"seconds": beside_scipy(**options)}))
         return
-    settings = {k: options.pop(k) for k in ("chunk_size", "num_workers", "devices") if k in options}
+    settings = {k: options.pop(k) for k in ("chunk_size", "num_workers", "devices", "mixed_precision") if k in options}
     if "grid" in options:
         settings["grid"] = tuple(options.pop("grid"))
     ctx = pypto.init(**settings)

@@ -6,7 +6,7 @@ from .common import alone, ranks
 class Rate:
     """GFLOP/s of the slowest of two ranks."""
 
-    params = (["matmul", "solve", "lu", "cholesky"], [2000, 4096], ["float64", "float32"])
+    params = (["matmul", "solve", "lu", "cholesky", "qr_r", "qr_economic"], [2000, 4096], ["float64", "float32"])
     param_names = ("case", "n", "dtype")
     timeout = 600
     unit = "GFLOP/s"
@@ -14,6 +14,34 @@ class Rate:
     def track_rate(self, case, n, dtype):
         """Median rate."""
         return ranks(2, case, n=n, dtype=dtype)["gflops"]
+
+
+class LeastSquares:
+    """Seconds of tall problems on two ranks, and of QR with column pivoting."""
+
+    params = (["tall_qr", "lstsq", "qr_pivoted"],)
+    param_names = ("case",)
+    timeout = 600
+    unit = "s"
+
+    def track_seconds(self, case):
+        """200,000 x 64, 20,000 x 500, 2000 x 2000."""
+        return ranks(2, case)["seconds"]
+
+
+class MixedPrecision:
+    """Time of a solve in single precision with refinement over that in double precision, on two ranks."""
+
+    params = ([2000, 8000],)
+    param_names = ("n",)
+    timeout = 1200
+    unit = "fraction"
+
+    def track_ratio(self, n):
+        """A random matrix."""
+        return (
+            ranks(2, "solve", n=n, mixed_precision=True)["seconds"] / ranks(2, "solve", n=n, mixed_precision=False)["seconds"]
+        )
 
 
 class Efficiency:
