@@ -8,6 +8,14 @@
 [0.5, 0.5, 0.5, 0.5]
 """
 
+from importlib.util import find_spec as _find_spec
+
+if _find_spec("pypto._kernels") is None:
+    raise ImportError(
+        f"pypto is being imported from its source folder, {__path__[0]}, which holds no compiled module. Install it with "
+        "`pip install .` there, and run your script or shell from another folder, or with `python -P`"
+    )
+
 from math import e, inf, nan, pi
 
 import numpy as _np

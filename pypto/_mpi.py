@@ -8,6 +8,7 @@ import os
 import sys
 import time
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -18,6 +19,7 @@ from pypto.board import Board
 from pypto.comm import Comm, Counter, Idle, Request
 from pypto.config import settings
 from pypto.errors import BackendUnavailable
+from pypto.incidents import is_agreed
 
 __all__ = ["MPIComm", "world_comm"]
 
@@ -44,8 +46,21 @@ def world_comm() -> "MPIComm":
                 f"that mpi4py loaded ({MPI.Get_library_version().splitlines()[0]}) do not belong together. Use `pypto run`"
             )
         _world = MPIComm(MPI, MPI.COMM_WORLD.Dup())
+        if _world.rank:
+            _show_warnings_once()
         _install_hook(_world)
     return _world
+
+
+def _show_warnings_once() -> None:
+    """Leave it to rank 0 to show the warnings that every rank gives. Who records warnings still sees them on every rank."""
+    usual = warnings.showwarning
+
+    def show(message, *args, **kwargs):
+        if not is_agreed(message):
+            usual(message, *args, **kwargs)
+
+    warnings.showwarning = show
 
 
 def _install_hook(comm: "MPIComm") -> None:
@@ -114,6 +129,8 @@ class MPIComm(Comm):
             on_node = handle.Split_type(mpi.COMM_TYPE_SHARED)
             self.node_size, self.node_rank = on_node.Get_size(), on_node.Get_rank()
             self.shares_cores = self.node_size > launch.cores()
+            #: Whether the ranks of any node share cores; the same on every rank.
+            self.crowded = bool(handle.allreduce(self.shares_cores, mpi.LOR))
             self.board = Board(self, on_node)
             on_node.Free()
         else:

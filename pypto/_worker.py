@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import sys
 from functools import lru_cache
 from multiprocessing.connection import Client, Connection
@@ -33,30 +34,23 @@ class Worker:
                 return
             commands = pickle.loads(message)  # from the driver whose key we hold
             try:
-                answer = None
+                answer, failure = None, None
                 for command in commands:
                     answer = getattr(self, "do_" + command[0])(*command[1:])
-                reply = ("ok", answer)
             except Exception as error:
-                reply = ("error", error)
+                answer, failure = None, error
             if self.open and self.sequence:
-                self.answer(*reply)
+                self.answer(answer, failure)
 
-    def answer(self, kind: str, content) -> None:
-        """Send an answer; an exception that cannot be pickled goes as text."""
-        if kind == "ok" and content is None:
+    def answer(self, content, failure: Exception | None) -> None:
+        """Send an answer, with what has happened on this rank."""
+        incidents = self.engine.world.incidents.take()
+        if content is None and failure is None and not incidents:
             self.connection.send_bytes(self.sequence.to_bytes(8, "little"))
             return
-        try:
-            message = pickle.dumps((self.sequence, kind, content))
-            if kind == "error":
-                pickle.loads(message)
-        except Exception:
-            failure = RuntimeError(f"{type(content).__name__}: {content}")
-            for note in getattr(content, "__notes__", ()):
-                failure.add_note(note)
-            message = pickle.dumps((self.sequence, "error", failure))
-        self.connection.send_bytes(message)
+        sent = [(*i[:4], _portable(i[4]) if i[3] == "error" else i[4]) for i in incidents]
+        failed = None if failure is None else _portable(failure)
+        self.connection.send_bytes(pickle.dumps((self.sequence, content, failed, sent)))
 
     def do_answer(self, sequence: int) -> None:
         """Answer this message under that number."""
@@ -69,6 +63,10 @@ class Worker:
     def do_settings(self, values: dict) -> None:
         """Take the driver's settings."""
         settings.assign(values)
+
+    def do_env(self, env: Env) -> None:
+        """Choose layouts by the driver's defaults."""
+        self.engine.choose_by(env)
 
     def do_release(self, numbers: list[int]) -> None:
         """Forget values."""
@@ -117,6 +115,18 @@ class Worker:
         self.open = False
 
 
+def _portable(error: Exception) -> Exception:
+    """Return an exception that can be pickled: itself, or its text."""
+    try:
+        pickle.loads(pickle.dumps(error))
+        return error
+    except Exception:
+        text = RuntimeError(f"{type(error).__name__}: {error}")
+        for note in getattr(error, "__notes__", ()):
+            text.add_note(note)
+        return text
+
+
 @lru_cache(maxsize=256)
 def _instructions(text: bytes) -> list:
     """Return the instructions of a program; loops send the same ones again and again."""
@@ -127,11 +137,12 @@ def main(folder: str) -> None:
     """Connect to the driver and serve it."""
     from pypto._mpi import world_comm
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the driver's
     comm = world_comm()
     with open(os.path.join(folder, "key"), "rb") as f:
         key = f.read()
     connection = Client(os.path.join(folder, "socket"), "AF_UNIX", authkey=key)
-    connection.send_bytes(comm.rank.to_bytes(8, "little"))
+    connection.send_bytes(comm.rank.to_bytes(8, "little") + os.getpid().to_bytes(8, "little"))
     engine = LocalEngine(World(comm), Env(comm.size, settings.grid, settings.chunk_size), driven=True)
     Worker(connection, engine).serve()
 

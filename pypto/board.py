@@ -28,7 +28,11 @@ class Board:
                 self.rows = block.array((on_node.Get_size(),), _ROW)
             else:
                 self.rows = attach(address, (on_node.Get_size(),), _ROW)
-        except OSError:
+        except OSError as error:
+            print(
+                f"pypto: rank {comm.rank} cannot map its node's status page ({error}): its reports name itself alone",
+                file=sys.stderr,
+            )
             self.rows, mine, self.world_ranks = np.zeros(1, _ROW), 0, [comm.rank]
         self.me = self.rows[mine : mine + 1]
         self.me["pid"] = os.getpid()

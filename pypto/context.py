@@ -126,7 +126,11 @@ class Context:
             self._settle_items(nodes)
             return
         program, _, slots = cut(todo, fingerprint=not self._local and not self.engine.remote)
-        kept = self._kept(todo, slots) if any(i.op.kept for i in program.instrs) else {}
+        kept: dict[int, Node] = {}
+        for instr in program.instrs:
+            if instr.op.kept:
+                kept = self._kept(todo, slots)
+                break
         values = self.engine.run(program, list(kept))
         self.pending = 0
         for node, value in zip(todo, values, strict=False):
@@ -257,7 +261,7 @@ def init(
         _context.finalize()
     wanted = _check_request(request)
     world_size = launch.launched_size()
-    if world_size == 0:
+    if world_size is not None:
         from pypto._mpi import world_comm
 
         world_size = world_comm().size
@@ -277,7 +281,8 @@ def init(
             "mixed_precision": mixed_precision,
         }
     )
-    env = Env(count, settings.grid, settings.chunk_size)
+    crowded = world_comm().crowded if world_size is not None and count > 1 else count > launch.cores()
+    env = Env(count, settings.grid, settings.chunk_size, crowded)
     engine = _engine(count, devices, world_size, env)
     _context = Context(engine, request, "mpi" if backend == "auto" else backend, devices)
     return _context

@@ -171,10 +171,11 @@ def full(shape: Any, fill_value: Any, *, dtype: Any = None, distribution: Any = 
     """
     if isinstance(fill_value, Array):
         fill_value = fill_value.item()
-    kind = checked(np.asarray(fill_value).dtype if dtype is None else dtype)
-    value = np.asarray(fill_value).item() if np.ndim(fill_value) == 0 else None
-    if value is None:
+    if np.ndim(fill_value):
         raise ValueError(f"fill_value must be a scalar; got shape {np.shape(fill_value)}")
+    kind = checked(np.asarray(fill_value).dtype if dtype is None else dtype)
+    with np.errstate(invalid="ignore"):
+        value = np.full((), fill_value, dtype=kind).item()  # OverflowError where the dtype cannot hold it
     return _create("full", _shape(shape), kind, (value,), distribution)
 
 
@@ -250,6 +251,8 @@ def arange(
     start, stop, step = (v.item() if isinstance(v, (np.generic, Array)) else v for v in (start, stop, step))
     n = max(0, ceil((stop - start) / step))
     kind = checked(np.result_type(*(np.asarray(v).dtype for v in (start, stop, step))) if dtype is None else dtype)
+    if kind.kind == "b" and n > 2:
+        raise TypeError(f"arange has no booleans beyond False and True; {n} were asked for")
     return _create("arange", (n,), kind, (start, step), distribution)
 
 

@@ -11,11 +11,14 @@ import pickle
 import queue
 import secrets
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from dataclasses import replace
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
@@ -28,6 +31,7 @@ from pypto.config import settings
 from pypto.errors import BackendUnavailable, WorldError
 from pypto.execute import open_index
 from pypto.graph import Program
+from pypto.incidents import act, merged, wanted
 from pypto.layout import Layout
 from pypto.opdef import Env
 from pypto.schedule import Step, layout_of, planned
@@ -71,8 +75,9 @@ class DriverEngine:
         self._sent_version = -1
         self._programs: dict[tuple, tuple[bytes, bool, list[Step]]] = {}
         self._dead: str | None = None
+        self._busy = False
         self._pid = os.getpid()
-        self._process, self._connections = _start(size, threads)
+        self._process, self._connections, self._pids = _start(size, threads, env)
 
     # what the context asks of an engine
 
@@ -81,7 +86,7 @@ class DriverEngine:
         """The defaults from which layouts are chosen, as the workers will see them."""
         if self._seen != settings.changes:
             self._seen = settings.changes
-            self._env = Env(self.size, settings.grid, settings.chunk_size)
+            self._env = replace(self._env, grid=settings.grid, nb=settings.chunk_size)
         return self._env
 
     def put(self, data: np.ndarray, layout: Layout) -> RemoteValue:
@@ -163,19 +168,28 @@ class DriverEngine:
         return found
 
     def close(self) -> None:
-        """End the workers and wait for them."""
+        """End the workers and wait for them; those that still compute what nobody waits for are killed."""
         if self._dead is None and os.getpid() == self._pid:
             self._dead = "the context has been finalised"
+            if self._busy:
+                self._kill()
             for c in self._connections:
                 with contextlib.suppress(OSError, ValueError):
                     c.send_bytes(pickle.dumps([("close",)]))
             try:
                 self._process.wait(10)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+                self._kill()
             for c in self._connections:
                 c.close()
+
+    def _kill(self) -> None:
+        """Kill the workers, mpiexec first, since it would report their deaths at length."""
+        self._process.kill()
+        for pid in self._pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._process.wait()
 
     # numbers, messages
 
@@ -203,14 +217,16 @@ class DriverEngine:
                 c.send_bytes(
                     message if parts is None else pickle.dumps([*batch, ("answer", self._sequence), (*command, parts[rank])])
                 )
-            return self._answers()
+            # After an interrupt the answer is outstanding: it is thrown away when it comes, by its sequence number.
+            self._busy = True
+            answers = self._answers()
         except (EOFError, OSError) as error:
             self._lost(error)
-        except BaseException:
-            # An answer is outstanding: it is thrown away when it comes, by its sequence number.
-            raise
+        self._busy = False
+        return _outcome(answers)
 
     def _answers(self) -> list[Any]:
+        """Return every worker's answer to the last message: content, exception, incidents."""
         answers = []
         for c in self._connections:
             sequence = -1
@@ -218,12 +234,9 @@ class DriverEngine:
                 message = c.recv_bytes()
                 # Eight bytes say that all went well; anything else is a pickle, from a worker that holds our key.
                 short = len(message) == 8
-                sequence, kind, content = (int.from_bytes(message, "little"), "ok", None) if short else pickle.loads(message)
-            answers.append((kind, content))
-        for kind, content in answers:
-            if kind == "error":
-                raise content
-        return [content for _, content in answers]
+                sequence, *answer = (int.from_bytes(message, "little"), None, None, ()) if short else pickle.loads(message)
+            answers.append(answer)
+        return answers
 
     def _lost(self, error: BaseException) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -240,8 +253,18 @@ class DriverEngine:
         ) from error
 
 
-def _start(size: int, threads: int | None) -> tuple[subprocess.Popen, list[Connection]]:
-    """Start the workers and return mpiexec's process and the connections, by rank."""
+def _outcome(answers: list[Any]) -> list[Any]:
+    """Return what the workers' answers hold; give their warnings, or raise the exception that they agree on."""
+    if any(incidents for *_, incidents in answers):
+        act(wanted(merged([list(incidents) for *_, incidents in answers])))
+    for _, failure, _ in answers:
+        if failure is not None:
+            raise failure
+    return [content for content, *_ in answers]
+
+
+def _start(size: int, threads: int | None, layouts: Env) -> tuple[subprocess.Popen, list[Connection], list[int]]:
+    """Start the workers and return mpiexec's process, and the connections and process numbers by rank."""
     folder = tempfile.mkdtemp(prefix="pypto-")  # mode 0700
     key = secrets.token_bytes(32)
     with open(os.open(os.path.join(folder, "key"), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
@@ -249,31 +272,35 @@ def _start(size: int, threads: int | None) -> tuple[subprocess.Popen, list[Conne
     try:
         with Listener(os.path.join(folder, "socket"), "AF_UNIX", backlog=size, authkey=key) as listener:
             command, env = launch.mpiexec_command(size, threads)
-            process = subprocess.Popen(
-                [*command, sys.executable, "-P", "-m", "pypto._worker", folder], env=env, stdin=subprocess.DEVNULL
-            )
+            # In a process group of its own, an interrupt from the terminal comes to this process alone.
+            command += [sys.executable, "-P", "-m", "pypto._worker", folder]
+            process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, process_group=0)
             arrived: queue.Queue = queue.Queue()
             threading.Thread(target=_accept, args=(listener, size, arrived), daemon=True).start()
-            connections = _collect(process, arrived, size)
+            connections, pids = _collect(process, arrived, size)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    hello = pickle.dumps([("path", sys.path), ("settings", settings.as_dict())])
+    hello = pickle.dumps([("path", sys.path), ("settings", settings.as_dict()), ("env", layouts)])
     for c in connections:
         c.send_bytes(hello)
-    return process, connections
+    return process, connections, pids
 
 
 def _accept(listener: Listener, size: int, arrived: queue.Queue) -> None:
-    for _ in range(size):
+    """Let in who holds the key, until there are `size`. Somebody without it takes nobody's place."""
+    while size:
         try:
             arrived.put(listener.accept())
-        except Exception as error:
-            arrived.put(error)
+            size -= 1
+        except (AuthenticationError, EOFError, ConnectionError):
+            continue
+        except OSError:  # the listener is closed
+            return
 
 
-def _collect(process: subprocess.Popen, arrived: queue.Queue, size: int) -> list[Connection]:
-    """Wait until every worker has connected and said its rank."""
-    by_rank: dict[int, Connection] = {}
+def _collect(process: subprocess.Popen, arrived: queue.Queue, size: int) -> tuple[list[Connection], list[int]]:
+    """Wait until every worker has connected and said its rank and its process number; return both in order of rank."""
+    by_rank: dict[int, tuple[Connection, int]] = {}
     end = time.monotonic() + START_TIMEOUT
     while len(by_rank) < size:
         try:
@@ -288,7 +315,7 @@ def _collect(process: subprocess.Popen, arrived: queue.Queue, size: int) -> list
                 f"{size} devices were asked for, but only {len(by_rank)} worker(s) started: {why}. "
                 "Run `pypto info` to see the MPI library and mpiexec in use"
             ) from None
-        if isinstance(item, Exception):
-            continue  # somebody without the key knocked
-        by_rank[int.from_bytes(item.recv_bytes(8), "little")] = item
-    return [by_rank[r] for r in range(size)]
+        said = item.recv_bytes(16)
+        by_rank[int.from_bytes(said[:8], "little")] = item, int.from_bytes(said[8:], "little")
+    connections, pids = zip(*(by_rank[r] for r in range(size)), strict=True)
+    return list(connections), list(pids)

@@ -7,6 +7,8 @@ import numpy as np
 
 from pypto.array import Array, apply, as_array, binary, unary
 from pypto.dtypes import checked
+from pypto.graph import user_line
+from pypto.incidents import tell
 from pypto.manipulation import axes_tuple
 from pypto.ops_elementwise import BINARY, UNARY
 
@@ -298,6 +300,8 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Array:
     """Return the array in another dtype."""
     x = as_array(x)
     target = checked(dtype)
+    if x.dtype.kind == "c" and target.kind in "iuf":
+        tell(np.exceptions.ComplexWarning("Casting complex values to real discards the imaginary part"), user_line())
     return x if x.dtype == target else apply("astype", (x,), (target.str,))
 
 
@@ -321,6 +325,10 @@ def round(x: Any, /, decimals: int = 0) -> Array:
 def clip(x: Any, /, min: Any = None, max: Any = None) -> Array:
     """Limit the elements to an interval; None leaves that side open."""
     x = as_array(x)
+    if x.dtype.kind in "iu":  # a bound beyond what the dtype holds binds nothing
+        kind = np.iinfo(x.dtype)
+        min = None if type(min) is int and min <= kind.min else min
+        max = None if type(max) is int and max >= kind.max else max
     if min is not None:
         x = binary("maximum", x, min)
     if max is not None:
@@ -328,9 +336,15 @@ def clip(x: Any, /, min: Any = None, max: Any = None) -> Array:
     return x
 
 
+def _inexact(x: Any) -> Array:
+    """Return an operand of a comparison of sizes: integers and booleans as float64, so that no difference overflows."""
+    x = as_array(float(x) if type(x) in (bool, int) else x)
+    return astype(x, np.float64) if x.dtype.kind in "biu" else x
+
+
 def isclose(x: Any, y: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Array:
     """Whether elements are equal to within ``atol + rtol * |y|``; infinities must be equal."""
-    x, y = as_array(x), as_array(y)
+    x, y = _inexact(x), _inexact(y)
     near = (FUNCTIONS["abs"](x - y) <= FUNCTIONS["abs"](y) * rtol + atol) & FUNCTIONS["isfinite"](y)
     near = near | (x == y)
     return near | (FUNCTIONS["isnan"](x) & FUNCTIONS["isnan"](y)) if equal_nan else near

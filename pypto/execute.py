@@ -2,6 +2,7 @@
 
 import sys
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +10,13 @@ import numpy as np
 from pypto.config import settings
 from pypto.errors import DivergenceError
 from pypto.graph import Instr, Program
+from pypto.incidents import act, ignore, wanted
 from pypto.launch import limit_threads
 from pypto.layout import Layout
 from pypto.opdef import Env
 from pypto.redistribute import redistribute
 from pypto.schedule import Step, planned, result_bytes
-from pypto.status import agree, agreed, is_agreed
+from pypto.status import agree, agreed, exchanged, is_agreed
 from pypto.tiles import TiledArray, World
 
 __all__ = ["LocalEngine", "open_index"]
@@ -32,6 +34,7 @@ class LocalEngine:
         self.world = world
         self._env = env
         self._seen = settings.changes
+        self._driven = driven
         self._compare = world.size > 1 and not driven  # a driver sends all ranks the same
         self._board = world.comm.board
         self._threads: int | None = None
@@ -45,9 +48,13 @@ class LocalEngine:
         """The defaults from which layouts are chosen; settings that have changed since are taken over here."""
         if self._seen != settings.changes:
             self._seen = settings.changes
-            self._env = Env(self.world.size, settings.grid, settings.chunk_size)
+            self._env = replace(self._env, grid=settings.grid, nb=settings.chunk_size)
             self._set_threads()
         return self._env
+
+    def choose_by(self, env: Env) -> None:
+        """Choose layouts by these defaults from here on: a driver's, on a worker."""
+        self._env = env
 
     def _set_threads(self) -> None:
         comm = self.world.comm if self.world.size > 1 else None
@@ -85,8 +92,7 @@ class LocalEngine:
         self._meet(0, "gather")
         everywhere = self.env.replicated(value.shape)
         whole = redistribute(value, everywhere)
-        # an element that NumPy made is a scalar, not an array
-        return np.array(whole.local, order="C") if whole is value or self.world.size == 1 else np.asarray(whole.local)
+        return whole.local.copy() if whole is value or self.world.size == 1 else whole.local
 
     def item(self, value: tuple, index: int) -> TiledArray:
         """Return one of several results."""
@@ -97,18 +103,37 @@ class LocalEngine:
 
     def part(self, value: TiledArray) -> np.ndarray:
         """Return this rank's part."""
-        return np.asarray(value.local)
+        return value.local
 
     def run(self, program: Program, keep: list[int]) -> list[Any]:
         """Run `program` and return the values of its outputs and of the slots `keep`. Collective."""
         self._sequence += 1
-        if self._compare:
-            self._meet(program.fingerprint, program.instrs[-1] if program.instrs else None)
+        last = program.instrs[-1] if program.instrs else None
         try:
-            steps = planned(program, self.env)
-        except Exception as error:  # pure: the same on every rank
-            raise agreed(error) from None
-        values = self._run_steps(program, steps, set(keep))
+            steps, failure = planned(program, self.env), None
+        except Exception as error:  # pure: the same on every rank that has the same program
+            steps, failure = [], error
+        # What runs without a message needs no meeting before it: one at the end serves for the incidents too.
+        late = self._compare and failure is None and all(map(_alone, steps))
+        if self._compare and not late:
+            self._meet(program.fingerprint, last)
+        if failure is not None:
+            raise agreed(failure)
+        values: list[Any] = []
+        incidents = self.world.incidents
+        before = incidents.listen()
+        try:
+            values = self._run_steps(program, steps, set(keep))
+        except Exception as error:  # one that every rank raises; what happened before it comes first
+            failure = error
+        finally:
+            ignore(before)
+        if late and failure is None:
+            self._meet(program.fingerprint, last)
+        elif self.world.size > 1 or incidents:
+            self._act()
+        if failure is not None:
+            raise failure
         if self._board is not None:
             self._board.set("between evaluations", self._sequence)
         return [values[s] for s in (*program.outputs, *keep)]
@@ -117,12 +142,13 @@ class LocalEngine:
 
     def _run_steps(self, program: Program, steps: list[Step], keep: set[int]) -> list[Any]:
         values = list(program.leaves)
-        world = self.world
+        world, incidents = self.world, self.world.incidents
         for step in steps:
-            instr = step.instr
+            incidents.at = instr = step.instr
             if instr.op.name == "item":
                 values.append(values[instr.args[0]][instr.attrs[0]])
             else:
+                ready = False
                 try:
                     if self._board is not None:
                         self._board.set(f"{instr.op.name} built at {instr.where[0]}:{instr.where[1]}", self._sequence)
@@ -137,15 +163,44 @@ class LocalEngine:
                         elif ins[k].layout is not step.want[k] and not instr.op.any_order:
                             # Equal, but written otherwise: the operator reads the grid axes that it asked for.
                             ins[k] = TiledArray(step.want[k], ins[k].local, world)
-                    values.append(instr.op.run(world, ins, step.out, instr.attrs, instr.dtype))
+                    ready = True
+                    value = instr.op.run(world, ins, step.out, instr.attrs, instr.dtype)
+                    if settings.debug:
+                        _check(value, step)
+                    values.append(value)
                 except BaseException as error:
-                    self._failed(error, instr)
-                    raise
+                    if not (ready and self._noted(error, step)):
+                        self._failed(error, instr)
+                        raise
+                    values.append(_placeholder(step, world))
                 del ins
             for slot in instr.frees:
                 if slot not in keep:
                     values[slot] = None
         return values
+
+    def _noted(self, error: BaseException, step: Step) -> bool:
+        """Note what a step that does not communicate raised on this rank; return False of what is to be raised at once."""
+        if self.world.size == 1 or not step.instr.op.local or is_agreed(error) or not isinstance(error, Exception):
+            return False
+        self.world.incidents.add("error", error)
+        return True
+
+    def _act(self, flagged: bool | None = None) -> None:
+        """Give the warnings and raise the exception of this evaluation, if any rank has some. Collective.
+
+        A driver does so itself, with what its workers send it.
+        """
+        if self._driven:
+            return
+        mine = wanted(self.world.incidents.take())
+        if self.world.size > 1:
+            if flagged is None:
+                some = np.array([bool(mine)])
+                self.world.comm.allreduce(some, "lor")
+                flagged = bool(some[0])
+            mine = exchanged(self.world, mine) if flagged else []
+        act(mine)
 
     def _reserve(self, step: Step) -> None:
         error = None
@@ -168,14 +223,16 @@ class LocalEngine:
         """Compare with the other ranks what is to run next: the count of evaluations, the program, the inputs."""
         if not self._compare:
             return
-        mine = np.array([self._sequence, fingerprint, self._checksum], np.int64)
+        mine = np.array([self._sequence, fingerprint, self._checksum, bool(self.world.incidents)], np.int64)
         extremes = np.concatenate([mine, -mine])
         self.world.comm.allreduce(extremes, "min")
         self._checksum = 0
-        if np.array_equal(extremes[:3], -extremes[3:]):
+        if np.array_equal(extremes[:3], -extremes[4:7]):
+            if extremes[7]:
+                self._act(flagged=True)
             return
         last = f"{what.op.name} built at {what.where[0]}:{what.where[1]}" if isinstance(what, Instr) else str(what)
-        reports = self.world.comm.allgather_object((*mine.tolist(), last))
+        reports = self.world.comm.allgather_object((*mine[:3].tolist(), last))
         lines = "\n".join(
             f"  rank {r}: evaluation {s}, program {f:08x}, inputs {c:08x}, last operation {w}"
             for r, (s, f, c, w) in enumerate(reports)
@@ -185,6 +242,32 @@ class LocalEngine:
                 "the ranks ask for different computations. Every rank must run the same program on the same inputs:\n" + lines
             )
         )
+
+
+def _alone(step: Step) -> bool:
+    """Return whether a step runs without a message."""
+    op = step.instr.op
+    if op.name == "item":
+        return True
+    return op.local and not any(map(step.moves, range(len(step.have)))) and result_bytes(step.out, step.instr.dtype) < LARGE
+
+
+def _placeholder(step: Step, world: World) -> TiledArray:
+    """Return what stands for the result of a failed step, so that this rank completes the communication of the others."""
+    value = TiledArray.empty(step.out, step.instr.dtype, world)
+    value.local[...] = 0
+    return value
+
+
+def _check(value: Any, step: Step) -> None:
+    """Raise RuntimeError where a result is not what its layout and its dtype announce. Debug mode looks at every one."""
+    announced = step.out, step.instr.dtype
+    made = zip(value, *announced, strict=True) if isinstance(value, tuple) else [(value, *announced)]
+    for v, layout, dtype in made:
+        shape = layout.local_shape(v.world.rank)
+        if type(v.local) is not np.ndarray or v.local.shape != shape or v.dtype != dtype or v.layout != layout:
+            got = f"{type(v.local).__name__} of shape {np.shape(v.local)}, {v.dtype}, layout {v.layout}"
+            raise RuntimeError(f"{step.instr.op.name} made a {got}; announced are shape {shape}, {dtype}, layout {layout}")
 
 
 def open_index(layout: Layout, rank: int):

@@ -57,7 +57,7 @@ def user_line() -> tuple[str, int]:
     frame = sys._getframe(1)
     while frame.f_back is not None:
         name = frame.f_globals.get("__name__", "")
-        if name != "pypto" and not name.startswith("pypto."):
+        if name[:6] != "pypto." and name != "pypto":
             break
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno

@@ -30,6 +30,8 @@ class Env:
     size: int
     grid: tuple[int, ...] | None = None
     nb: int | None = None
+    #: Ranks share cores: a grid of one row then, since a collective of a grid column waits for its turn on a core each time.
+    crowded: bool = False
 
     def layout(self, shape: tuple[int, ...], dist: Any = None) -> Layout:
         """Return the layout that distribution `dist` (default ``"auto"``) means for an array of that shape."""
@@ -39,6 +41,10 @@ class Env:
         """Return the layout in which every rank holds all of the array."""
         return _layout(self, shape, "replicated")
 
+    def default_grid(self) -> tuple[int, ...] | None:
+        """Return the grid for matrices; None stands for the squarest."""
+        return (1, self.size) if self.grid is None and self.crowded else self.grid
+
     def everyone(self) -> ProcessGrid:
         """Return the one-dimensional grid of all ranks."""
         return ProcessGrid.of((self.size,))
@@ -46,7 +52,7 @@ class Env:
 
 @lru_cache(maxsize=4096)
 def _layout(env: Env, shape: tuple[int, ...], dist: Any) -> Layout:
-    return resolve("auto" if dist is None else dist, shape, size=env.size, grid=env.grid, nb=env.nb)
+    return resolve("auto" if dist is None else dist, shape, size=env.size, grid=env.default_grid(), nb=env.nb)
 
 
 def _no_flops(shapes: list[tuple[int, ...]], out_shape: tuple[int, ...], attrs: tuple) -> int:
@@ -66,6 +72,8 @@ class OpDef:
     pure: bool = True
     #: Operands may come in any storage order as long as each rank owns the right elements.
     any_order: bool = False
+    #: `run` does not communicate: what it raises on one rank becomes every rank's exception at the end of the evaluation.
+    local: bool = False
     #: Results share memory with the operand.
     view: bool = False
     #: Operands that `run` works on in place on several ranks; it is given buffers of its own for them.

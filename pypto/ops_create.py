@@ -27,7 +27,7 @@ def _source(name: str, fill, pure: bool = True) -> None:
         fill(out.local, layout, world, attrs)
         return out
 
-    register(name=name, infer=infer, place=_place, run=run, pure=pure, family="creation")
+    register(name=name, infer=infer, place=_place, run=run, pure=pure, local=pure, family="creation")
 
 
 def _fill_full(local, layout, world, attrs):

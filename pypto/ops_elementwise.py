@@ -84,8 +84,6 @@ BINARY = {
     "remainder": np.remainder,
     "subtract": np.subtract,
 }
-#: Comparisons accept Python integers that the array's dtype cannot hold.
-_COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 
 
 @lru_cache(maxsize=4096)
@@ -134,6 +132,14 @@ def _operands(ins: list[TiledArray], scalars: tuple) -> list:
 _BOOL = np.dtype(bool)
 
 
+@lru_cache(maxsize=4096)
+def _try_integer(ufunc: np.ufunc, dtype: np.dtype, position: int, value: int) -> None:
+    """Raise now what NumPy raises of a Python integer whatever the array holds: OverflowError, ValueError of 2 ** -1."""
+    with np.errstate(all="ignore"):
+        one = np.ones(1, dtype)
+        ufunc(one, value) if position else ufunc(value, one)
+
+
 @lru_cache(maxsize=8192)
 def _resolve(ufunc: np.ufunc, dtypes: tuple) -> np.dtype:
     return checked(ufunc.resolve_dtypes((*dtypes, None))[-1])
@@ -149,8 +155,8 @@ def _infer_ufunc(ufunc: np.ufunc, name: str):
         (position, value), *_ = attrs
         pair = list(dtypes)
         pair.insert(position, _BOOL if type(value) is bool else type(value))
-        if type(value) is int and name not in _COMPARISONS and dtypes[0].kind in "iu" and name != "divide":
-            np.asarray(value, dtypes[0])  # OverflowError where the dtype cannot hold it
+        if type(value) is int and dtypes[0].kind in "biu" and (position or name != "pow"):
+            _try_integer(ufunc, dtypes[0], position, value)
         return shapes[0], _resolve(ufunc, tuple(pair))
 
     return infer
@@ -183,6 +189,7 @@ for _name, _ufunc in {**UNARY, **BINARY}.items():
         run=_run_ufunc(_ufunc),
         cost=_flops_elementwise,
         any_order=True,
+        local=True,
         family="elementwise",
     )
 
@@ -195,7 +202,9 @@ def _local_op(name, infer, kernel, cost=_flops_elementwise):
         out.local[...] = kernel([a.local for a in ins], attrs)
         return out
 
-    register(name=name, infer=infer, place=place_elementwise, run=run, cost=cost, any_order=True, family="elementwise")
+    register(
+        name=name, infer=infer, place=place_elementwise, run=run, cost=cost, any_order=True, local=True, family="elementwise"
+    )
 
 
 def _real_dtype(shapes, dtypes, attrs):
@@ -204,8 +213,18 @@ def _real_dtype(shapes, dtypes, attrs):
 
 _local_op("real", _real_dtype, lambda a, attrs: a[0].real)
 _local_op("imag", _real_dtype, lambda a, attrs: a[0].imag)
-_local_op("astype", lambda s, d, attrs: (s[0], np.dtype(attrs[0])), lambda a, attrs: a[0].astype(attrs[0]))
-_local_op("round", lambda s, d, attrs: (s[0], np.round(np.empty(0, d[0])).dtype), lambda a, attrs: np.round(a[0], attrs[0]))
+
+
+def _astype(local: np.ndarray, target: np.dtype) -> np.ndarray:
+    if local.dtype.kind == "c" and target.kind in "iuf":
+        local = local.real  # that the imaginary part is lost was said when the node was built
+    return local.astype(target)
+
+
+_local_op("astype", lambda s, d, attrs: (s[0], np.dtype(attrs[0])), lambda a, attrs: _astype(a[0], np.dtype(attrs[0])))
+_local_op(
+    "round", lambda s, d, attrs: (s[0], np.round(np.zeros(1, d[0]), attrs[0]).dtype), lambda a, attrs: np.round(a[0], attrs[0])
+)
 
 
 def _infer_where(shapes, dtypes, attrs):
@@ -213,7 +232,11 @@ def _infer_where(shapes, dtypes, attrs):
     kinds = list(dtypes[1:])
     for position, value in attrs:
         kinds.insert(position - 1, value)
-    return broadcast_shapes(*shapes), checked(np.result_type(*kinds))
+    dtype = checked(np.result_type(*kinds))
+    for _, value in attrs:
+        if type(value) is int and dtype.kind in "iu":
+            np.asarray(value, dtype)  # OverflowError where the dtype cannot hold it
+    return broadcast_shapes(*shapes), dtype
 
 
 def _run_where(world, ins, layout, attrs, dtype):
@@ -231,6 +254,7 @@ register(
     run=_run_where,
     cost=_flops_elementwise,
     any_order=True,
+    local=True,
     family="elementwise",
 )
 
@@ -266,4 +290,6 @@ def _infer_triangle(shapes, dtypes, attrs):
 
 
 for _name, _lower in (("tril", True), ("triu", False)):
-    register(name=_name, infer=_infer_triangle, place=place_elementwise, run=_run_triangle(_lower), family="elementwise")
+    register(
+        name=_name, infer=_infer_triangle, place=place_elementwise, run=_run_triangle(_lower), local=True, family="elementwise"
+    )

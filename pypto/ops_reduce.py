@@ -97,7 +97,8 @@ def _worst(op: str, dtype: np.dtype):
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return info.min if op == "max" else info.max
-    return -np.inf if op == "max" else np.inf
+    worst = -np.inf if op == "max" else np.inf
+    return complex(worst, worst) if dtype.kind == "c" else worst
 
 
 def _infer_accumulate(shapes, dtypes, attrs):
@@ -111,8 +112,6 @@ def _infer_extreme(shapes, dtypes, attrs):
     axes, keepdims, _ = attrs
     if any(shapes[0][a] == 0 for a in axes) or (0 in shapes[0] and len(axes) == len(shapes[0])):
         raise ValueError(f"max and min need at least one element along the reduced axes; the shape is {shapes[0]}")
-    if dtypes[0].kind == "c":
-        raise TypeError("max and min are not defined for complex arrays; take abs or real first")
     return reduced_shape(shapes[0], axes, keepdims), dtypes[0]
 
 
@@ -125,8 +124,6 @@ def _infer_index(shapes, dtypes, attrs):
     axes, keepdims, _ = attrs
     if any(shapes[0][a] == 0 for a in axes):
         raise ValueError(f"argmax and argmin need at least one element along the axis; the shape is {shapes[0]}")
-    if dtypes[0].kind == "c":
-        raise TypeError("argmax and argmin are not defined for complex arrays; take abs or real first")
     return reduced_shape(shapes[0], axes, keepdims), np.dtype(np.int64)
 
 

@@ -40,6 +40,7 @@ register(
     place=_place_transpose,
     run=lambda world, ins, layout, attrs, dtype: TiledArray(layout, ins[0].local.transpose(attrs[0]), world),
     view=True,
+    local=True,
     family="shape",
 )
 
@@ -83,8 +84,8 @@ def _run_unit_axes(world, ins, layout, attrs, dtype):
 
 def _squeeze_to(local: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Insert and remove axes of length one as a view, whatever the storage order."""
-    local = local[tuple(0 if n == 1 else slice(None) for n in local.shape)]
-    return local[tuple(None if n == 1 else slice(None) for n in shape)]
+    local = local[(*(0 if n == 1 else slice(None) for n in local.shape), ...)]  # the ellipsis keeps an array of no axes one
+    return local[(*(None if n == 1 else slice(None) for n in shape), ...)]
 
 
 register(
@@ -93,6 +94,7 @@ register(
     place=_place_unit_axes,
     run=_run_unit_axes,
     view=True,
+    local=True,
     family="shape",
 )
 
@@ -200,7 +202,7 @@ def _run_broadcast(world, ins, layout, attrs, dtype):
     return out
 
 
-register(name="broadcast_to", infer=_infer_broadcast, place=_place_broadcast, run=_run_broadcast, family="shape")
+register(name="broadcast_to", infer=_infer_broadcast, place=_place_broadcast, run=_run_broadcast, local=True, family="shape")
 
 # reshape in C order: attributes (new shape,)
 
@@ -269,5 +271,6 @@ register(
     place=lambda env, layouts, out_shape, attrs: (tuple(layouts), layouts[0][attrs[0]]),
     run=lambda world, ins, layout, attrs, dtype: ins[0][attrs[0]],
     view=True,
+    local=True,
     family="shape",
 )

@@ -4,20 +4,10 @@ import pickle
 
 import numpy as np
 
+from pypto.incidents import Incident, agreed, is_agreed, merged
 from pypto.tiles import World
 
-__all__ = ["agree", "agreed", "is_agreed"]
-
-
-def agreed(error: BaseException) -> BaseException:
-    """Mark an exception that every rank raises at the same place of the program."""
-    error._pypto_agreed = True
-    return error
-
-
-def is_agreed(error: BaseException) -> bool:
-    """Return whether every rank raises `error`."""
-    return getattr(error, "_pypto_agreed", False)
+__all__ = ["agree", "agreed", "exchanged", "is_agreed"]
 
 
 def agree(world: World, error: BaseException | None) -> None:
@@ -39,6 +29,13 @@ def agree(world: World, error: BaseException | None) -> None:
     failure = error if world.rank == first[0] else _unpacked(packed, text)
     failure.add_note(f"(raised on rank {first[0]} of {world.size})")
     raise agreed(failure)
+
+
+def exchanged(world: World, mine: list[Incident]) -> list[Incident]:
+    """Return the incidents of all ranks, merged. Collective."""
+    packed = [(*i[:4], _packed(i[4]) if i[3] == "error" else i[4]) for i in mine]
+    lists = world.comm.allgather_object(packed)
+    return merged([[(*i[:4], _unpacked(*i[4]) if i[3] == "error" else i[4]) for i in part] for part in lists])
 
 
 def _packed(error: BaseException) -> tuple[bytes | None, str]:

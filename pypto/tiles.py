@@ -5,18 +5,20 @@ import numpy as np
 from pypto.comm import Comm
 from pypto.device import CpuDevice
 from pypto.grid import ProcessGrid
+from pypto.incidents import Incidents
 from pypto.layout import Layout
 
 __all__ = ["TiledArray", "World"]
 
 
 class World:
-    """All ranks of the computation as one of them sees them: its number, its communicators and its device."""
+    """All ranks of the computation as one of them sees them: its number, its communicators, its device, what happens on it."""
 
-    __slots__ = ("comm", "device", "rank", "size")
+    __slots__ = ("comm", "device", "incidents", "rank", "size")
 
-    def __init__(self, comm: Comm, device: CpuDevice | None = None) -> None:
+    def __init__(self, comm: Comm, device: CpuDevice | None = None, incidents: Incidents | None = None) -> None:
         self.comm = comm
+        self.incidents = incidents if incidents is not None else Incidents()
         self.rank = comm.rank
         self.size = comm.size
         self.device = device or CpuDevice()

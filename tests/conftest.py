@@ -98,6 +98,7 @@ def _run_world(size, nodeids):
         names.write_text("\n".join(nodeids))
         command, env = mpiexec_command(size, 1)
         env.update({CHILD: folder, "PYPTO_TEST_P": str(size), "PYTHONFAULTHANDLER": "1", "PYTEST_ADDOPTS": ""})
+        env["PYPTO_DEBUG"] = "1"  # every program and every result is verified
         args = [sys.executable, "-P", "-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", f"@{names}"]
         output = pathlib.Path(folder, "output")
         with output.open("w") as f:

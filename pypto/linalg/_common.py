@@ -1,6 +1,5 @@
 """What the public functions share: operands, batches, right-hand sides, checks of results."""
 
-import warnings
 from collections.abc import Callable
 from math import prod
 from typing import Any
@@ -11,6 +10,8 @@ from pypto.array import Array, apply, as_array, results
 from pypto.config import settings
 from pypto.elementwise import astype
 from pypto.errors import GatherError, GatherWarning
+from pypto.graph import user_line
+from pypto.incidents import tell
 from pypto.manipulation import broadcast_to, expand_dims, reshape, squeeze, stack
 from pypto.ops_elementwise import broadcast_shapes
 
@@ -94,7 +95,7 @@ def gathered(name: str, arrays: tuple[Array, ...], options: tuple, why: str) -> 
         text = f"{why} collects {size:,} bytes on one device: the reduced problem has no distributed algorithm"
         if settings.strict:
             raise GatherError(text + "; config(strict=False) allows it")
-        warnings.warn(text, GatherWarning, stacklevel=3)
+        tell(GatherWarning(text), user_line())
     return row("gathered", arrays, (name, options), (2,) * len(arrays), several=True)
 
 

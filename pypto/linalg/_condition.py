@@ -3,14 +3,14 @@
 Source: N. Higham, FORTRAN codes for estimating the one-norm of a real or complex matrix (1988); LAPACK xLACN2, xGECON.
 """
 
-import warnings
 from collections.abc import Callable
 
 import numpy as np
 from scipy.linalg import LinAlgWarning
 
+from pypto.linalg._alone import norm_one as norm_one_alone
 from pypto.linalg._lines import diagonal
-from pypto.tiles import TiledArray
+from pypto.tiles import TiledArray, World
 
 __all__ = ["norm_inf", "norm_one", "reciprocal_condition", "warn_ill_conditioned"]
 
@@ -52,6 +52,8 @@ def norm_one(a: TiledArray, uplo: str | None = None, unit: bool = False, symmetr
 
     Collective over the world. Cost: one pass over the local part and one reduction of m + n numbers.
     """
+    if a.world.size == 1 and uplo is None and a.local.size:
+        return norm_one_alone(a.local)
     over_rows, over_columns = _sums(a, uplo, unit)
     if symmetric:
         over_rows = over_rows + over_columns - np.abs(diagonal(a))
@@ -108,8 +110,8 @@ def _signs(y: np.ndarray) -> np.ndarray:
     return np.where(size > 0, y / np.where(size > 0, size, 1), 1).astype(y.dtype)
 
 
-def warn_ill_conditioned(rcond: float, dtype: np.dtype) -> None:
+def warn_ill_conditioned(world: World, rcond: float, dtype: np.dtype) -> None:
     """Warn as SciPy does where the condition exceeds the reciprocal of the rounding unit."""
     if not rcond >= np.finfo(dtype).eps:
         text = f"Ill-conditioned matrix (rcond={rcond:.6g}): result may not be accurate."
-        warnings.warn(text, LinAlgWarning, stacklevel=2)
+        world.incidents.warn(LinAlgWarning, text)

@@ -89,6 +89,7 @@ def lu(
     Returns
     -------
     p : (..., M, M) Array, or (..., M) Array of int64
+        Of an empty matrix (0, 0), or (0,), as SciPy has it.
     l : (..., M, K) Array, K = min(M, N)
         Unit lower triangular.
     u : (..., K, N) Array
@@ -111,7 +112,9 @@ def lu(
     factors, piv = lu_factor(a, check_finite=check_finite)
     lower = tril(factors[..., :k], -1) + eye(m, k, dtype=a.dtype)
     upper = triu(factors[..., :k, :])
-    perm = row("permutation", (piv,), (m,), (1,))
+    perm = row("permutation", (piv,), (m if k else 0,), (1,))  # SciPy: nothing is permuted in an empty matrix
+    if permute_l and not k:
+        return lower, upper
     if permute_l:
         return row("permute_rows", (lower, perm), (), (2, 1)), upper
     if p_indices:

@@ -64,6 +64,9 @@ def _beside(out: Layout, shape: tuple[int, ...]) -> Layout:
 def _run_matmul(world, ins, layout, attrs, dtype):
     conj_a, conj_b = attrs
     a, b = ins
+    if len(layout.shape) == 2 and dtype.char in "?e":  # sums in single precision: of halves, or of ones, if any
+        a, b = (cast(x, np.dtype(np.float32)) for x in (a, b))
+        return cast(_matmul.gemm(a, b, layout), dtype)
     if len(layout.shape) == 2:
         return _matmul.gemm(cast(a, dtype), cast(b, dtype), layout, conj_a=conj_a, conj_b=conj_b)
     out = TiledArray.empty(layout, dtype, world)
@@ -211,7 +214,7 @@ def _run_batch(world, ins, layout, attrs, dtype):
     outs = [
         TiledArray.empty(x, d, world) for x, d in zip(*((layout, dtype) if several else ((layout,), (dtype,))), strict=True)
     ]
-    alone = World(SerialComm())
+    alone = World(SerialComm(), incidents=world.incidents)
     lead = ins[0].local.shape[: len(ins[0].shape) - attrs[2][0]]
     error = None
     try:

@@ -1,15 +1,13 @@
 """The rows of the operator table for factorisations: LU, Cholesky, QR, LDL^T, and what is read off them."""
 
-import warnings
 from math import prod
 
 import numpy as np
 import scipy.linalg as sl
-from scipy.linalg import lapack
 
 from pypto.grid import ProcessGrid
 from pypto.layout import Cyclic, Layout
-from pypto.linalg import _cholesky, _ldl, _lu, _qr, _qr_pivoted
+from pypto.linalg import _alone, _cholesky, _ldl, _lu, _qr, _qr_pivoted
 from pypto.linalg._lines import diagonal, set_diagonal
 from pypto.linalg._rows import cast, common, finite, one_device, own_copy, square, square_tiles, wrapped
 from pypto.linalg._solvers import not_positive
@@ -44,11 +42,12 @@ def _run_lu(world, ins, layout, attrs, dtype):
     if attrs[0]:
         finite(world, a)
     if world.size == 1:
-        lu, piv = one_device(lambda: sl.lu_factor(a.local, check_finite=False), "lu_factor")
-        return wrapped(lu, layout[0], world), TiledArray(layout[1], piv.astype(np.int32), world)
-    piv, info = _lu.getrf(a, attrs[1])
+        lu, piv, info = _alone.lu(np.array(a.local, order="F"))
+        a = wrapped(lu, layout[0], world)
+    else:
+        piv, info = _lu.getrf(a, attrs[1])
     if info:
-        warnings.warn(f"Diagonal number {info} is exactly zero. Singular matrix.", sl.LinAlgWarning, stacklevel=2)
+        world.incidents.warn(sl.LinAlgWarning, f"Diagonal number {info} is exactly zero. Singular matrix.")
     return a, _stored_piv(piv, layout[1], world)
 
 
@@ -94,12 +93,13 @@ def _run_cholesky(world, ins, layout, attrs, dtype):
     if check_finite:
         finite(world, a)
     if world.size == 1:
-        routine = sl.cholesky if clean else sl.cho_factor
-        made = one_device(lambda: routine(a.local, lower=lower, check_finite=False), "cholesky")
-        return wrapped(made if clean else made[0], layout, world)
-    info = _cholesky.potrf(a, lower)
+        made, info = _alone.cholesky(np.array(a.local, order="F"), lower, clean)
+    else:
+        info = _cholesky.potrf(a, lower)
     if info:
         raise agreed(np.linalg.LinAlgError(not_positive(info)))
+    if world.size == 1:
+        return wrapped(made, layout, world)
     return table["tril" if lower else "triu"].run(world, [a], layout, (0,), dtype) if clean else a
 
 
@@ -272,8 +272,7 @@ def _run_apply_q(world, ins, layout, attrs, dtype):
     if world.size == 1:
         if 0 in c.shape or 0 in tau.shape:
             return c.copy()
-        name = "ormqr" if dtype.kind == "f" else "unmqr"
-        multiply = lapack.get_lapack_funcs(name, (a.local, c.local))
+        multiply = _alone.routine("ormqr" if dtype.kind == "f" else "unmqr", a.local)
         op = "N" if trans == "N" else "T" if dtype.kind == "f" else "C"
         v = a.local[:, : len(tau.local)]
         work = multiply("L", op, v, tau.local, c.local, -1)[1]
@@ -360,8 +359,7 @@ def _run_determinant(world, ins, layout, attrs, dtype):
     if attrs[0]:
         finite(world, a)
     if world.size == 1:
-        getrf = lapack.get_lapack_funcs("getrf", (a.local,))
-        lu, piv, _ = getrf(a.local) if a.local.size else (a.local, np.zeros(0, np.int32), 0)
+        lu, piv, _ = _alone.lu(np.array(a.local, order="F"))
         d = np.diag(lu)
     else:
         piv, _ = _lu.getrf(a)

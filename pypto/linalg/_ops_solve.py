@@ -95,12 +95,17 @@ def _run_solve(world, ins, layout, attrs, dtype):
     assume_a, lower, check_finite = attrs
     if check_finite:
         finite(world, a, b)
-    if world.size == 1:
-        x = one_device(lambda: _alone.solve(a.local, b.local, assume_a, lower), "solve")
-        return wrapped(x, layout, world)
-    a, b = cast(a, dtype), cast(b, dtype)
-    warn_ill_conditioned(_solvers.solve(a, b, assume_a, lower), dtype)
+    a, b = _own(a, b, dtype) if world.size == 1 else (cast(a, dtype), cast(b, dtype))
+    warn_ill_conditioned(world, _solvers.solve(a, b, assume_a, lower), dtype)
     return b
+
+
+def _own(a: TiledArray, b: TiledArray, dtype: np.dtype) -> tuple[TiledArray, TiledArray]:
+    """Return copies on one device that a solve may overwrite, the matrix in LAPACK's order."""
+    matrix = np.array(a.local, dtype, order="F")
+    x = TiledArray.empty(b.layout, dtype, b.world)
+    x.local[...] = b.local
+    return TiledArray(a.layout.replace(order=(1, 0)), matrix, a.world), x
 
 
 def _cost_factor_solve(shapes, out_shape, attrs) -> int:
@@ -147,7 +152,7 @@ def _run_refined(world, ins, layout, attrs, dtype):
         certificate = _refine_definite(a, b, low)
     else:
         certificate = _refine.plain_solve(a, b, kind, lower)
-    warn_ill_conditioned(np.inf if np.isnan(certificate[3]) else certificate[3], dtype[0])
+    warn_ill_conditioned(world, np.inf if np.isnan(certificate[3]) else certificate[3], dtype[0])
     return b, TiledArray(layout[1], certificate, world)
 
 
@@ -191,13 +196,17 @@ def _run_inv(world, ins, layout, attrs, dtype):
     assume_a, lower, check_finite = attrs
     if check_finite:
         finite(world, a)
-    if world.size == 1:
-        x = one_device(lambda: _alone.inv(a.local, assume_a, lower), "inv")
+    if world.size == 1 and (assume_a == "general" or (not assume_a and structure(a) in ("general", "symmetric", "hermitian"))):
+        x, rcond, info = _alone.inverse(np.array(a.local, order="F"))
+        if info:
+            raise agreed(np.linalg.LinAlgError(f"Matrix is singular: pivot {info} is exactly zero."))
+        warn_ill_conditioned(world, rcond, dtype)
         return wrapped(x, layout, world)
     x = TiledArray.empty(layout, dtype, world)
     x.local[...] = 0
     set_diagonal(x, np.ones(x.shape[0], dtype))
-    warn_ill_conditioned(_solvers.solve(a, x, assume_a, lower), dtype)
+    a = _own(a, x, dtype)[0] if world.size == 1 else a
+    warn_ill_conditioned(world, _solvers.solve(a, x, assume_a, lower), dtype)
     return x
 
 
@@ -236,15 +245,14 @@ def _run_banded(world, ins, layout, attrs, dtype):
     below, above, definite, lower, check_finite = attrs
     if check_finite:
         finite(world, ab, b)
-    x, error = b.local, None
-    try:
-        if b.local.size and definite:
-            x = sl.solveh_banded(ab.local, b.local, lower=lower, check_finite=False)
-        elif b.local.size:
-            x = sl.solve_banded((below, above), ab.local, b.local, check_finite=False)
-    except (np.linalg.LinAlgError, ValueError) as e:
-        error = e
-    agree(world, error)
+    x, info = b.local, 0
+    if b.local.size and definite:
+        pbsv = _alone.routine("pbsv", ab.local)
+        _, x, info = pbsv(ab.local, b.local, lower=lower)
+    elif b.local.size:
+        x, info = _alone.solve_band(ab.local, b.local, below, above)
+    text = _solvers.not_positive(info) if definite else f"Matrix is singular: pivot {info} is exactly zero."
+    agree(world, np.linalg.LinAlgError(text) if info else None)
     return wrapped(x, layout, world)
 
 
@@ -295,7 +303,9 @@ def _run_gathered(world, ins, layout, attrs, dtype):
                 made = (x, sums if len(sums) else 0, rank, 0 if s is None else s)
             elif attrs[0] == "svdvals":
                 made = (made,)
-        except (np.linalg.LinAlgError, ValueError) as e:
+        except np.linalg.LinAlgError:
+            error = np.linalg.LinAlgError(f"{attrs[0]}: the iteration for the singular values did not converge")
+        except ValueError as e:
             error = e
     agree(world, error)
     outs = tuple(TiledArray.empty(x, d, world) for x, d in zip(layout, dtype, strict=True))
@@ -370,16 +380,13 @@ def _run_triangular(world, ins, layout, attrs, dtype):
     trans, lower, unit, check_finite = attrs
     if check_finite:
         finite(world, a, b)
-    if world.size == 1:
-        x = one_device(
-            lambda: sl.solve_triangular(a.local, b.local, trans=trans, lower=lower, unit_diagonal=unit, check_finite=False),
-            "solve_triangular",
-        )
-        return wrapped(x, layout, world)
-    a, b = cast(a, dtype), cast(b, dtype)
-    zeros = np.flatnonzero(diagonal(a) == 0)
-    if len(zeros) and not unit:
+    zeros = np.flatnonzero(diagonal(a) == 0) if not unit else ()
+    if len(zeros):
         raise agreed(np.linalg.LinAlgError(f"singular matrix: resolution failed at diagonal {zeros[0]}"))
+    if world.size == 1:
+        x = b.local if 0 in b.shape else _alone.solve_triangle(a.local, b.local, lower, _TRANS[trans], unit)
+        return wrapped(x.astype(dtype, copy=x is b.local), layout, world)
+    a, b = cast(a, dtype), cast(b, dtype)
     _triangular.trsm(a, b, lower, _TRANS[trans], unit)
     return b
 

@@ -11,7 +11,7 @@ import numpy as np
 from pypto._memory import SharedBlock, attach
 from pypto.comm import Comm
 
-__all__ = ["SharedPlaces"]
+__all__ = ["SharedPlaces", "on_one_node"]
 
 #: Panels smaller than this are broadcast: to map them costs more than it saves.
 LEAST = 2**18
@@ -57,6 +57,11 @@ class SharedPlaces:
         turn = self._turn[rank]
         self._turn[rank] = 1 - turn
         return self._places[rank][turn, :nbytes]
+
+
+def on_one_node(comm: Comm) -> bool:
+    """Return whether all ranks run on one machine, by its name. Collective."""
+    return len(set(comm.allgather_object(os.uname().nodename))) == 1
 
 
 def _mapped(address: tuple[int, int], shape: tuple[int, int], cookie: bytes) -> np.ndarray | None:

@@ -151,6 +151,8 @@ def solve(
     [1.0, 2.0]
     """
     a, b, assume_a, lower = _system(a, b, assume_a, lower, transposed)
+    if a.shape[-2:] == (1, 1) and b.ndim == 1 and b.shape[0] != 1:  # SciPy: a number against a vector
+        return squeeze(solve(a, expand_dims(b, 0), lower, check_finite=check_finite, assume_a=assume_a, verify=verify), -2)
     attrs = (assume_a, lower, bool(check_finite))
     vector = b.ndim == 1
     columns = expand_dims(b, 1) if vector else b
@@ -173,8 +175,6 @@ def _system(a: Any, b: Any, assume_a: str | None, lower: bool, transposed: bool 
     if b.ndim == 0:
         b = b.reshape((1,))
     a = square(a, "solve")
-    if a.shape[-2:] == (1, 1) and b.ndim == 1 and b.size != 1:  # SciPy: a number against a vector
-        b = expand_dims(b, 0)
     assume_a = _SHORT.get(assume_a, assume_a)
     if transposed:
         if a.dtype.kind == "c":
@@ -451,7 +451,7 @@ def solveh_banded(
     Examples
     --------
     >>> import pypto
-    >>> pypto.linalg.solveh_banded([[0.0, 1.0], [2.0, 2.0]], [3.0, 3.0]).tolist()
+    >>> pypto.linalg.solveh_banded([[0.0, 2.0], [4.0, 5.0]], [6.0, 7.0]).tolist()
     [1.0, 1.0]
     """
     ab = matrix(ab, "solveh_banded")

@@ -4,12 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg as sl
-from scipy.linalg import lapack
 
 from pypto.grid import ProcessGrid
 from pypto.layout import Cyclic, Layout
-from pypto.linalg import _cholesky, _ldl, _lu, _triangular
+from pypto.linalg import _alone, _cholesky, _ldl, _lu, _triangular
 from pypto.linalg._condition import norm_one, reciprocal_condition
 from pypto.linalg._lines import diagonal, set_diagonal
 from pypto.linalg._structure import THIN, band, bandwidth, structure
@@ -38,7 +36,7 @@ def permutation(pivots: np.ndarray, m: int) -> np.ndarray:
 
 def not_positive(info: int) -> str:
     """Return LAPACK's message for a leading minor that is not positive definite."""
-    return f"{info}-th leading minor of the array is not positive definite"
+    return f"{info}-th leading minor of the array is not positive definite: the matrix is singular or indefinite"
 
 
 def _laid_out(b: TiledArray, layout: Layout, solve: Callable[[TiledArray], None]) -> None:
@@ -57,8 +55,7 @@ class LU:
     def __init__(self, a: TiledArray) -> None:
         self.a = a
         if a.world.size == 1:
-            getrf = lapack.get_lapack_funcs("getrf", (a.local,))
-            self.lu, self.piv, info = getrf(a.local, overwrite_a=True)
+            self.lu, self.piv, info = _alone.lu(a.local)
         else:
             self.piv, info = _lu.getrf(a)
         if info:
@@ -67,10 +64,15 @@ class LU:
     def solve(self, b: TiledArray, trans: str = "N") -> None:
         """B := op(A)^-1 B."""
         if b.world.size == 1:
-            b.local[...] = sl.lu_solve((self.lu, self.piv), b.local, trans="NTC".index(trans), check_finite=False)
+            getrs = _alone.routine("getrs", self.lu)
+            b.local[...] = getrs(self.lu, self.piv, b.local, trans="NTC".index(trans))[0]
         else:
             layout = trsm_layout(self.a.layout, b.shape[1], trans)
             _laid_out(b, layout, lambda x: _lu.getrs(self.a, self.piv, x, trans))
+
+    def alone_condition(self, norm: float) -> float:
+        """Return LAPACK's estimate of 1/condition on one device."""
+        return _alone.routine("gecon", self.lu)(self.lu, norm)[0]
 
 
 class Cholesky:
@@ -79,8 +81,7 @@ class Cholesky:
     def __init__(self, a: TiledArray, lower: bool) -> None:
         self.a, self.lower = a, lower
         if a.world.size == 1:
-            potrf = lapack.get_lapack_funcs("potrf", (a.local,))
-            self.c, info = potrf(a.local, lower=lower, clean=False, overwrite_a=True)
+            self.c, info = _alone.cholesky(a.local, lower, False)
         else:
             info = _cholesky.potrf(a, lower)
         if info:
@@ -89,10 +90,15 @@ class Cholesky:
     def solve(self, b: TiledArray, trans: str = "N") -> None:
         """B := A^-1 B, which is A^-H B."""
         if b.world.size == 1:
-            b.local[...] = sl.cho_solve((self.c, self.lower), b.local, check_finite=False)
+            potrs = _alone.routine("potrs", self.c)
+            b.local[...] = potrs(self.c, b.local, lower=self.lower)[0]
         else:
             layout = trsm_layout(self.a.layout, b.shape[1], "N")
             _laid_out(b, layout, lambda x: _cholesky.potrs(self.a, x, self.lower))
+
+    def alone_condition(self, norm: float) -> float:
+        """Return LAPACK's estimate of 1/condition on one device."""
+        return _alone.routine("pocon", self.c)(self.c, norm, uplo="L" if self.lower else "U")[0]
 
 
 class _SymmetricIndefinite:
@@ -129,6 +135,9 @@ class _Triangular:
 
     def solve(self, b: TiledArray, trans: str = "N") -> None:
         """B := op(A)^-1 B."""
+        if b.world.size == 1:
+            b.local[...] = _alone.solve_triangle(self.a.local, b.local, self.lower, trans)
+            return
         layout = trsm_layout(self.a.layout, b.shape[1], trans)
         _laid_out(b, layout, lambda x: _triangular.trsm(self.a, x, self.lower, trans, False))
 
@@ -136,6 +145,8 @@ class _Triangular:
 def condition(factor, a: TiledArray, norm: float) -> float:
     """Return an estimate of the reciprocal condition of A, of one-norm `norm`, from its factors. Collective."""
     world, n = a.world, a.shape[0]
+    if world.size == 1 and hasattr(factor, "alone_condition"):
+        return float(factor.alone_condition(norm))
 
     def apply(trans: str):
         layout = a.layout.replace(shape=(n, 1), dims=(None, None)) if world.size == 1 else trsm_layout(a.layout, 1, trans)
@@ -154,7 +165,7 @@ def condition(factor, a: TiledArray, norm: float) -> float:
 
 
 def solve(a: TiledArray, b: TiledArray, assume: str | None, lower: bool) -> float:
-    """B := A^-1 B; A is overwritten. Collective over the world, which has several ranks.
+    """B := A^-1 B; A is overwritten. Collective over the world.
 
     Returns
     -------
@@ -178,29 +189,44 @@ def solve(a: TiledArray, b: TiledArray, assume: str | None, lower: bool) -> floa
         factor = LU(a)
     elif assume is None:
         norm = norm_one(a)
-        factor = _definite_or_not(a, kind == "hermitian" or a.dtype.kind == "f")
+        lower, definite = _definite(a, kind == "hermitian" or a.dtype.kind == "f")
+        if definite is None and a.world.size == 1:
+            return _indefinite_alone(a, b, lower, kind == "hermitian", norm)
+        factor = definite or _SymmetricIndefinite(a, lower, kind == "hermitian" or a.dtype.kind == "f")
     else:
         norm = norm_one(a, "L" if lower else "U", symmetric=True)
         if kind == "positive definite":
             factor = Cholesky(a, lower)
+        elif a.world.size == 1:
+            return _indefinite_alone(a, b, lower, kind == "hermitian", norm)
         else:
             factor = _SymmetricIndefinite(a, lower, kind == "hermitian")
     factor.solve(b)
     return condition(factor, a, norm)
 
 
-def _definite_or_not(a: TiledArray, hermitian: bool):
-    """Factor a matrix whose two triangles are known to agree: as positive definite where its diagonal allows, else by L D L^H.
+def _definite(a: TiledArray, hermitian: bool) -> tuple[bool, Cholesky | None]:
+    """Factor a matrix whose two triangles are known to agree as positive definite where its diagonal allows.
 
-    A Cholesky factorisation that fails has changed the lower triangle and the diagonal; the upper one is still there.
+    Returns the triangle that holds it still: an attempt that fails has changed the lower triangle and the diagonal, which is
+    put back, but not the upper one.
     """
     main = diagonal(a)
-    if hermitian and (main.real > 0).all():
-        try:
-            return Cholesky(a, True)
-        except np.linalg.LinAlgError:
-            set_diagonal(a, main)
-    return _SymmetricIndefinite(a, False, hermitian)
+    if not hermitian or not (main.real > 0).all():
+        return True, None
+    try:
+        return True, Cholesky(a, True)
+    except np.linalg.LinAlgError:
+        set_diagonal(a, main)
+        return False, None
+
+
+def _indefinite_alone(a: TiledArray, b: TiledArray, lower: bool, hermitian: bool, norm: float) -> float:
+    x, rcond, info = _alone.solve_indefinite(a.local, b.local, lower, hermitian, norm)
+    if info:
+        raise _singular(f"Matrix is singular: block {info} of D is exactly zero.")
+    b.local[...] = x
+    return rcond
 
 
 def _divide_by_diagonal(a: TiledArray, b: TiledArray) -> float:
@@ -230,7 +256,7 @@ def _solve_band(a: TiledArray, b: TiledArray, below: int, above: int) -> float:
     ab = band(a, below, above)
     columns = redistribute(b, columns_layout(b.shape, b.world.size))
     norm = float(np.abs(ab).sum(0).max())
-    gbtrf, gbtrs, gbcon = lapack.get_lapack_funcs(("gbtrf", "gbtrs", "gbcon"), (ab,))
+    gbtrf, gbtrs, gbcon = (_alone.routine(stem, ab) for stem in ("gbtrf", "gbtrs", "gbcon"))
     work = np.zeros((2 * below + above + 1, n), ab.dtype, order="F")
     work[below:] = ab
     lu, piv, info = gbtrf(work, below, above, overwrite_ab=True)

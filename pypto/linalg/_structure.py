@@ -47,6 +47,8 @@ def structure(a: TiledArray) -> str:
     n = a.shape[0]
     if n < 2:
         return "general"
+    if a.world.size == 1 and _plainly_general(a.local):
+        return "general"
     row, column = first_row(a), first_column(a)
     if column[-1] == 0 or row[-1] == 0:
         below, above = bandwidth(a)
@@ -64,6 +66,11 @@ def structure(a: TiledArray) -> str:
         if np.array_equal(column[1:], mirrored[1:]) and _is_symmetric(a, name == "hermitian"):
             return name if a.dtype.kind == "c" else "symmetric"
     return "general"
+
+
+def _plainly_general(a: np.ndarray) -> bool:
+    """Return whether the corners rule out a band or triangle, and two elements any symmetry."""
+    return a[-1, 0] != 0 != a[0, -1] and a[0, 1] != a[1, 0] and a[0, 1] != a[1, 0].conj()
 
 
 def _is_symmetric(a: TiledArray, conjugate: bool) -> bool:

@@ -9,7 +9,7 @@ from pypto.comm import Comm, Request
 from pypto.config import settings
 from pypto.device import CpuDevice
 from pypto.layout import numroc
-from pypto.linalg._shared import LEAST, SharedPlaces
+from pypto.linalg._shared import LEAST, SharedPlaces, on_one_node
 from pypto.tiles import TiledArray
 
 __all__ = ["Panel", "Tiles", "exchange_rows", "net_permutation", "solve_unit_lower"]
@@ -21,6 +21,8 @@ SMALL = 64
 #: Flops of a piece of a trailing update, and its least number of columns.
 PIECE_FLOPS = 1e8
 MIN_PIECE = 256
+
+_said = False
 
 
 class Tiles:
@@ -92,12 +94,21 @@ class Tiles:
             largest = self.nb * ((self.local.shape[0] + self.nb) * self.local.itemsize + 8) + 128
             if settings.share_memory and self.row_comm.size > 1 and largest >= LEAST:
                 self._shared = SharedPlaces.open(self.row_comm, largest)
+                self._say_if_private()
         if self._shared is not None:
             return self._shared.next(root, nbytes), True
         self._memory.reverse()
         if len(self._memory[0]) < nbytes:
             self._memory[0] = np.empty(max(nbytes, 2 * len(self._memory[0])), np.uint8)
         return self._memory[0][:nbytes], False
+
+    def _say_if_private(self) -> None:
+        """Say once that the ranks of one node cannot read each other's memory, where that is so."""
+        global _said
+        if self._shared is None and not _said and on_one_node(self.row_comm):
+            _said = True
+            text = "the ranks of a node cannot map each other's memory: panels are sent as messages, which is slower"
+            self.a.world.incidents.warn(RuntimeWarning, text)
 
     def piece_columns(self, k: int, begin: int) -> list[slice]:
         """Cut the local columns from `begin` on into pieces whose update by panel k takes a few milliseconds.

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -130,7 +131,7 @@ def test_killed_rank_ends_the_job(tmp_path, how):
         import os, sys, time, pypto
         ctx = pypto.init()
         (pypto.ones(10) + 1).compute()
-        print("pid", os.getpid(), flush=True)
+        print(f"[pid {os.getpid()}]", flush=True)
         if ctx.rank == 1:
             time.sleep(60)
         (pypto.ones(10).sum() + 1).compute()
@@ -139,13 +140,13 @@ def test_killed_rank_ends_the_job(tmp_path, how):
     command, env = _mpiexec(3)
     full = [*command, sys.executable, script] if how == "mpiexec" else [str(BIN / "pypto"), "run", "-n", "3", script]
     job = subprocess.Popen(full, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    pids = []
-    while len(pids) < 3:
+    text = ""
+    while len(pids := re.findall(r"\[pid (\d+)\]", text)) < 3:
         line = job.stdout.readline()
         assert line, "the job ended early"
-        pids += [int(w) for w in line.replace("pid", " ").split() if w.isdigit()] if "pid" in line else []
+        text += line
     start = time.monotonic()
-    os.kill(pids[1], signal.SIGKILL)
+    os.kill(int(pids[1]), signal.SIGKILL)
     output, _ = job.communicate(timeout=30)
     assert time.monotonic() - start < 10
     assert job.returncode != 0
@@ -183,9 +184,7 @@ class TestDriver:
         pypto.finalize()
 
     def _workers(self):
-        return [
-            p for p in psutil.Process().children(recursive=True) if p.name() != "mpiexec" and "pypto._worker" in p.cmdline()
-        ]
+        return [p for p in psutil.Process().children(recursive=True) if "python" in p.name() and "pypto._worker" in p.cmdline()]
 
     def test_large_arrays(self):
         """Arrays that travel through shared memory arrive whole, in both directions."""
@@ -310,27 +309,112 @@ def test_bad_arguments(arguments, kind, text):
 
 
 def test_connections_need_the_key(tmp_path):
-    """What arrives without the key is never unpickled."""
-    from multiprocessing import AuthenticationError
-    from multiprocessing.connection import Client, Listener
-    from threading import Thread
+    """Who connects to a driver without its key is turned away, unheard, and takes no worker's place."""
+    script = _script(
+        tmp_path,
+        """
+        import os, pathlib, pickle, sys, threading
+        from multiprocessing.connection import Client
+        import pypto
+        from pypto import driver
 
-    address = str(tmp_path / "socket")
-    with Listener(address, "AF_UNIX", authkey=b"right") as listener:
-        failures = []
+        trace = pathlib.Path(sys.argv[1])
+        heard = []
 
-        def accept():
-            try:
-                listener.accept()
-            except AuthenticationError as error:
-                failures.append(error)
+        class Evil:
+            def __reduce__(self):
+                return pathlib.Path.touch, (trace,)
 
-        thread = Thread(target=accept)
-        thread.start()
-        with pytest.raises(AuthenticationError):
-            Client(address, "AF_UNIX", authkey=b"wrong")
-        thread.join(10)
-        assert failures
+        def intrude(folder):
+            for _ in range(5):
+                client = Client(os.path.join(folder, "socket"), "AF_UNIX")  # with no key
+                try:
+                    client.send_bytes((0).to_bytes(8, "little") + os.getpid().to_bytes(8, "little"))
+                    client.recv_bytes()  # the challenge
+                    while True:
+                        client.send_bytes(pickle.dumps((1, Evil(), None, ())))
+                        heard.append(client.recv_bytes())
+                except OSError:
+                    pass
+                except EOFError:
+                    pass
+
+        # The intruder knocks while the driver accepts: before its first worker is started.
+        original = driver._accept
+
+        def first(listener, size, arrived):
+            thread = threading.Thread(target=intrude, args=(os.path.dirname(listener.address),))
+            thread.start()
+            original(listener, size, arrived)
+
+        driver._accept = first
+        pypto.init(devices=2)
+        print("sum", float(pypto.ones(1000).sum()), "trace", trace.exists(), "heard", [h for h in heard if h != b"#FAILURE#"])
+        """,
+    )
+    done = _run(sys.executable, script, str(tmp_path / "trace"))
+    assert "sum 1000.0 trace False heard []" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("how", ["end", "exit", "exception"])
+def test_a_driver_ends_silently(tmp_path, how):
+    """Nothing is printed at the end but what the script prints."""
+    last = {"end": "pass", "exit": "import sys; sys.exit(3)", "exception": "raise KeyError('mine')"}[how]
+    done = _run(sys.executable, _script(tmp_path, f"{SOLVE}\n    {last}", init="devices=3"))
+    lines = done.stderr.strip().splitlines()
+    assert "size 3 fine True" in done.stdout
+    assert done.returncode == {"end": 0, "exit": 3, "exception": 1}[how]
+    assert lines[0].startswith("pypto: 3 rank(s)")
+    assert len(lines) == 1 if how != "exception" else lines[-1] == "KeyError: 'mine'" and "Traceback" in lines[1], lines
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_interrupt_of_a_driver(tmp_path, busy):
+    """Ctrl-C shows the script's traceback and nothing else, and leaves no process behind, computing or not."""
+    work = "pypto.from_function(slow, (4, 4)).compute()" if busy else "time.sleep(60)"
+    script = _script(
+        tmp_path,
+        """
+        import time, pypto
+
+        def slow(i, j):
+            time.sleep(60)
+
+        pypto.init(devices=3)
+        pypto.ones(3).compute()
+        print("ready", flush=True)
+        WORK
+        """.replace("WORK", work),
+    )
+    process = subprocess.Popen(
+        [sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, errors = process.communicate(timeout=20)
+    lines = errors.strip().splitlines()
+    assert process.returncode in (-signal.SIGINT, 1, 130)
+    assert lines[0].startswith("pypto: 3 rank(s)")
+    assert lines[1].startswith("Traceback")
+    assert lines[-1] == "KeyboardInterrupt"
+    assert errors.count("Traceback") == 1
+    psutil.wait_procs(family, timeout=5)
+    assert not [p for p in family if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_source_folder(tmp_path):
+    """A script in the checkout's root is told that it imports the source folder, and what to do."""
+    source = pathlib.Path(pypto.__file__).parent
+    for path in source.rglob("*.py"):
+        copy = tmp_path / "pypto" / path.relative_to(source)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    done = _run(sys.executable, _script(tmp_path, "import pypto"))
+    assert done.returncode == 1
+    assert "ImportError: pypto is being imported from its source folder" in done.stderr
+    assert "pip install" in done.stderr
 
 
 def test_import_is_quick():

@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from _ratios import check, solve
 
 import pypto
 from pypto.dtypes import SUPPORTED
@@ -71,6 +72,55 @@ def test_binary_inference_never_lies(name):
                     got = np.asarray(lazy)
                 assert announced == (got.shape, got.dtype) == (expected.shape, expected.dtype), (name, args)
                 assert np.array_equal(got, expected, equal_nan=got.dtype.kind in "fc"), (name, args)
+
+
+SCALARS = [-1, 0, 3, 300, 2**31, 2**40, 2**63, 2**64, -(2**63), -(2**63) - 1, True, 1.5, 1e300, float("inf"), float("nan"), 1j]
+
+
+def _outcome(f):
+    """Return what a call gives, or the class of what it raises."""
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        try:
+            return np.asarray(f())
+        except (TypeError, ValueError, OverflowError) as error:
+            return type(error)
+
+
+@pytest.mark.parametrize("dtype", SUPPORTED, ids=str)
+def test_python_scalars(dtype):
+    """Every function that takes a scalar does with it what NumPy does, beyond the range of the dtype too."""
+    x, keep = np.array([0, 1, 2]).astype(dtype), np.array([True, False, True])
+    a, k = pypto.asarray(x), pypto.asarray(keep)
+    for v in SCALARS:
+        pairs = {f"{n} x.v": (lambda u=u: u(x, v), lambda n=n: getattr(pypto, n)(a, v)) for n, u in BINARY.items()}
+        pairs |= {f"{n} v.x": (lambda u=u: u(v, x), lambda n=n: getattr(pypto, n)(v, a)) for n, u in BINARY.items()}
+        pairs |= {
+            "full": (lambda: np.full(2, v, dtype), lambda: pypto.full(2, v, dtype=dtype)),
+            "full_like": (lambda: np.full_like(x, v), lambda: pypto.full_like(a, v)),
+            "asarray": (lambda: np.asarray(v, dtype), lambda: pypto.asarray(v, dtype=dtype)),
+        }
+        if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # before, a bound beyond the dtype's range was an error
+            pairs["clip"] = (lambda: np.clip(x, v, 3), lambda: pypto.clip(a, v, 3))
+            pairs["clip below"] = (lambda: np.clip(x, v, None), lambda: pypto.clip(a, v, None))
+            pairs["clip above"] = (lambda: np.clip(x, None, v), lambda: pypto.clip(a, None, v))
+        if v != v or abs(v) <= 1e3:  # NumPy finds what overflows in the dtype of x close to everything
+            pairs["isclose"] = (lambda: np.isclose(x, v), lambda: pypto.isclose(a, v))
+        fits = type(v) is not int or dtype.kind not in "biu" or np.can_cast(np.min_scalar_type(v), np.int64)
+        if fits and (type(v) is not int or dtype.kind not in "iu" or np.iinfo(dtype).min <= v <= np.iinfo(dtype).max):
+            pairs["where"] = (lambda: np.where(keep, x, v), lambda: pypto.where(k, a, v))
+        for name, (theirs, mine) in pairs.items():
+            expected, got = _outcome(theirs), _outcome(mine)
+            if isinstance(expected, type) or isinstance(got, type):
+                assert isinstance(expected, type) == isinstance(got, type), (name, v, expected, got)
+                assert issubclass(got, expected) or issubclass(expected, got), (name, v, expected, got)
+            else:
+                assert (got.dtype, got.shape) == (expected.dtype, expected.shape), (name, v, expected, got)
+                assert np.array_equal(got, expected, equal_nan=got.dtype.kind in "fc"), (name, v, expected, got)
+    for decimals in (-1, 0, 2):
+        expected, got = _outcome(lambda d=decimals: np.round(x, d)), _outcome(lambda d=decimals: pypto.round(a, decimals=d))
+        assert isinstance(got, type) == isinstance(expected, type), (decimals, got, expected)
+        assert isinstance(got, type) or (got.dtype == expected.dtype and np.array_equal(got, expected))
 
 
 def test_operators():
@@ -202,7 +252,7 @@ def test_dtypes_that_hold_no_numbers(bad):
         (lambda: pypto.ones(3)[[0, 1]], TypeError),
         (lambda: pypto.ones(3).sum(axis=1), np.exceptions.AxisError),
         (lambda: pypto.zeros((0, 3)).max(axis=0), ValueError),
-        (lambda: pypto.ones(3, dtype=complex).max(), TypeError),
+        (lambda: pypto.arange(3) ** -1, ValueError),
         (lambda: pypto.ones(3).repartition("diagonal"), ValueError),
         (lambda: pypto.zeros(3, distribution=pypto.OnDevice(5)), ValueError),
         (lambda: pypto.zeros((-1, 2)), ValueError),
@@ -311,15 +361,14 @@ def test_settings_take_effect():
 
 def test_solve_on_one_device():
     """General, structured, singular and ill-conditioned systems: SciPy's answers, exceptions and warnings."""
-    import scipy.linalg as sl
 
     rng = np.random.default_rng(3)
     a = rng.standard_normal((30, 30))
     for m in (a, np.tril(a), np.triu(a), np.diag(np.diag(a)), a + a.T, a @ a.T + np.eye(30), a[:1, :1], a[:0, :0]):
         b = np.ones((len(m), 2))
         x = np.asarray(pypto.linalg.solve(m, b))
-        expected = sl.solve(m, b)
-        assert np.abs(x - expected).max(initial=0) <= 1e-9 * max(np.abs(expected).max(initial=0), 1)
+        assert x.shape == b.shape
+        assert not check(solve(m, x, b))
     for dtype in "fdFD":
         m = (a + (1j * a.T if dtype in "FD" else 0)).astype(dtype)
         assert pypto.linalg.solve(m, np.ones(30, dtype)).dtype == np.asarray(pypto.linalg.solve(m, np.ones(30, dtype))).dtype
