@@ -10,7 +10,7 @@
 
 from importlib.util import find_spec as _find_spec
 
-if _find_spec("pypto._kernels") is None:
+if _find_spec("pypto.device._kernels") is None:
     raise ImportError(
         f"pypto is being imported from its source folder, {__path__[0]}, which holds no compiled module. Install it with "
         "`pip install .` there, and run your script or shell from another folder, or with `python -P`"
@@ -39,13 +39,9 @@ from numpy import (
     uint64,
 )
 
-from pypto import ops_create as _ops_create
-from pypto import ops_reduce as _ops_reduce
-from pypto import ops_shape as _ops_shape
-from pypto.array import Array, compute
-from pypto.config import config
-from pypto.context import Context, finalize, init
-from pypto.creation import (
+import pypto.array.methods as _methods
+from pypto.array.array import Array, compute
+from pypto.array.creation import (
     arange,
     asarray,
     empty,
@@ -62,23 +58,10 @@ from pypto.creation import (
     zeros,
     zeros_like,
 )
-from pypto.distribution import Block, BlockCyclic, Column, OnDevice, Replicated, Row
-from pypto.elementwise import ALIASES as _ALIASES
-from pypto.elementwise import FUNCTIONS as _FUNCTIONS
-from pypto.elementwise import astype, clip, imag, isclose, mean, real, round, std, var, where
-from pypto.errors import (
-    BackendUnavailable,
-    ContextError,
-    DivergenceError,
-    GatherError,
-    GatherWarning,
-    MemoryLimitError,
-    PyptoError,
-    VerificationError,
-    WorldError,
-)
-from pypto.explain import explain
-from pypto.manipulation import (
+from pypto.array.elementwise import ALIASES as _ALIASES
+from pypto.array.elementwise import FUNCTIONS as _FUNCTIONS
+from pypto.array.elementwise import astype, clip, imag, isclose, mean, real, round, std, var, where
+from pypto.array.manipulation import (
     broadcast_arrays,
     broadcast_to,
     concat,
@@ -103,6 +86,24 @@ from pypto.manipulation import (
     triu,
     unstack,
 )
+from pypto.config import config
+from pypto.errors import (
+    BackendUnavailable,
+    ContextError,
+    DivergenceError,
+    GatherError,
+    GatherWarning,
+    MemoryLimitError,
+    PyptoError,
+    VerificationError,
+    WorldError,
+)
+from pypto.layout.distribution import Block, BlockCyclic, Column, OnDevice, Replicated, Row
+from pypto.ops import create as _ops_create
+from pypto.ops import reduce as _ops_reduce
+from pypto.ops import shape as _ops_shape
+from pypto.plan.explain import explain
+from pypto.run.context import Context, finalize, init
 
 from pypto import linalg  # isort: skip
 
@@ -117,4 +118,4 @@ isdtype = _np.isdtype
 finfo = _np.finfo
 iinfo = _np.iinfo
 
-__all__ = sorted(name for name in globals() if not name.startswith("_"))
+__all__ = sorted(n for n, v in globals().items() if not n.startswith("_") and (n == "linalg" or type(v) is not type(_np)))

@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 
-from pypto import launch
+from pypto.comm import launch
+from pypto.errors import BackendUnavailable
 
 __all__ = ["main"]
 
@@ -44,8 +45,6 @@ def run(options: argparse.Namespace) -> int:
     if not os.path.exists(options.script):
         print(f"pypto run: there is no file {options.script!r}", file=sys.stderr)
         return 2
-    from pypto.errors import BackendUnavailable
-
     try:
         command, env = launch.mpiexec_command(size, options.threads)
     except BackendUnavailable as error:
@@ -53,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         return 1
     print(launch.threads_line(size, int(env["OMP_NUM_THREADS"]), "mpi"), file=sys.stderr, flush=True)
     env["PYPTO_SAID"] = "1"
-    program = [sys.executable, "-P", "-m", "pypto._run", options.script, *options.args]
+    program = [sys.executable, "-P", "-m", "pypto.run.script", options.script, *options.args]
     process = subprocess.Popen([*command, *program], env=env)
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGTERM, lambda *_: process.terminate())
@@ -80,9 +79,7 @@ def info() -> int:
     import scipy.linalg  # noqa: F401
     from threadpoolctl import threadpool_info
 
-    import pypto
-
-    print(f"pypto      {pypto.__version__} in {os.path.dirname(pypto.__file__)}")
+    print(f"pypto      {_version('pypto-linalg')} in {os.path.dirname(__file__)}")
     print(f"python     {platform.python_version()} on {platform.platform()}")
     for name in ("numpy", "scipy", "mpi4py", "threadpoolctl"):
         print(f"{name:<10} {_version(name)}")

@@ -20,7 +20,7 @@ Incident = tuple[int, str, tuple[str, int], str, Any]
 
 _CATEGORIES = {"divide by zero": "divide", "overflow": "over", "underflow": "under", "invalid value": "invalid"}
 #: By file, so that a filter that shows a warning once per line can tell.
-_registries: dict[str, dict] = {}
+_registries: dict[str, dict[Any, Any]] = {}
 _listening: contextvars.ContextVar["Incidents"] = contextvars.ContextVar("pypto.incidents")
 
 
@@ -39,7 +39,7 @@ def _heard(text: str, flag: int) -> None:
     _listening.get().add("float", text)
 
 
-def _listening_state() -> tuple[contextvars.ContextVar, Any]:
+def _listening_state() -> tuple[contextvars.ContextVar[Any], Any]:
     """Return NumPy's variable for its floating-point error handling, and the value by which all events come to `_heard`."""
     context = contextvars.copy_context()
     context.run(np.seterr, all="call")
@@ -64,7 +64,7 @@ class Incidents:
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def listen(self) -> tuple[contextvars.Token, contextvars.Token]:
+    def listen(self) -> tuple[contextvars.Token[Any], contextvars.Token[Any]]:
         """Take over what NumPy finds from here on, until what is returned is given to :func:`ignore`."""
         if self._found:
             self._found = {}
@@ -95,7 +95,7 @@ class Incidents:
         return found
 
 
-def ignore(tokens: tuple[contextvars.Token, contextvars.Token]) -> None:
+def ignore(tokens: tuple[contextvars.Token[Any], contextvars.Token[Any]]) -> None:
     """Leave NumPy's floating-point errors to the user's settings again."""
     _listening.reset(tokens[0])
     _state.reset(tokens[1])
@@ -105,7 +105,7 @@ def wanted(incidents: list[Incident]) -> list[Incident]:
     """Drop the floating-point events that the user's ``np.errstate`` ignores."""
     if not incidents:
         return incidents
-    modes = np.geterr()
+    modes: dict[str, Any] = dict(np.geterr())
     return [i for i in incidents if i[3] != "float" or modes[_CATEGORIES[i[4]]] != "ignore"]
 
 
@@ -137,15 +137,16 @@ def act(incidents: list[Incident]) -> None:
 
 def _floating(text: str, what: str, where: tuple[str, int]) -> None:
     category = _CATEGORIES[what]
-    mode = np.geterr()[category]
+    mode = dict(np.geterr())[category]
     if mode == "raise":
         raise FloatingPointError(text)
     if mode == "warn":
         tell(RuntimeWarning(text), where)
-    elif mode == "call":
-        np.geterrcall()(what, {"divide": 1, "over": 2, "under": 4, "invalid": 8}[category])
+    handler: Any = np.geterrcall()
+    if mode == "call":
+        handler(what, {"divide": 1, "over": 2, "under": 4, "invalid": 8}[category])
     elif mode == "log":
-        np.geterrcall().write(f"Warning: {text}\n")
+        handler.write(f"Warning: {text}\n")
     elif mode == "print":
         print(f"Warning: {text}")
 

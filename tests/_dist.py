@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import pypto
-from pypto.grid import factorings
+from pypto.layout.grid import factorings
 
 DTYPES = ("f", "d", "F", "D")
 

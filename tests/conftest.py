@@ -91,7 +91,7 @@ def _run_worlds(size, nodeids, results):
 
 
 def _run_world(size, nodeids):
-    from pypto.launch import mpiexec_command
+    from pypto.comm.launch import mpiexec_command
 
     with tempfile.TemporaryDirectory(prefix="pypto-test-") as folder:
         names = pathlib.Path(folder, "nodeids")

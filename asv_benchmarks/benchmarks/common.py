@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 
-from pypto import launch
+from pypto.comm import launch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 

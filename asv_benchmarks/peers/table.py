@@ -15,7 +15,7 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from benchmarks.common import clean_environment, ranks
 
-from pypto import launch
+from pypto.comm import launch
 
 SCIPY = """
 import sys, time, statistics, numpy as np, scipy.linalg as sl

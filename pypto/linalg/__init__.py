@@ -3,6 +3,7 @@
 from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
+from pypto.array.manipulation import matmul
 from pypto.linalg import _ops, _ops_factor, _ops_solve, _ops_verify  # noqa: F401  (they fill the operator table)
 from pypto.linalg._decomp import cho_factor, cholesky, ldl, lu, lu_factor, qr, qr_multiply, rq
 from pypto.linalg._norms import (
@@ -29,7 +30,6 @@ from pypto.linalg._solve import (
     solve_triangular,
     solveh_banded,
 )
-from pypto.manipulation import matmul
 
 __all__ = [
     "LinAlgError",

@@ -8,7 +8,18 @@ from typing import Any
 import numpy as np
 from scipy.linalg import lapack
 
-__all__ = ["cholesky", "inverse", "lu", "norm_one", "routine", "solve_band", "solve_indefinite", "solve_triangle"]
+__all__ = [
+    "cho_solve",
+    "cholesky",
+    "inverse",
+    "lu",
+    "lu_solve",
+    "norm_one",
+    "routine",
+    "solve_band",
+    "solve_indefinite",
+    "solve_triangle",
+]
 
 _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
@@ -35,6 +46,20 @@ def cholesky(work: np.ndarray, lower: bool, clean: bool) -> tuple[np.ndarray, in
     return potrf(work, lower=lower, clean=clean, overwrite_a=True)
 
 
+def lu_solve(factors: np.ndarray, piv: np.ndarray, b: np.ndarray, trans: str) -> np.ndarray:
+    """Solve op(A) X = B from the factors of A."""
+    if b.size == 0:
+        return b
+    return routine("getrs", factors)(factors, piv, b, trans="NTC".index(trans))[0]
+
+
+def cho_solve(factor: np.ndarray, b: np.ndarray, lower: bool) -> np.ndarray:
+    """Solve A X = B from the Cholesky factor of A."""
+    if b.size == 0:
+        return b
+    return routine("potrs", factor)(factor, b, lower=lower)[0]
+
+
 def norm_one(a: np.ndarray) -> float:
     """Return the one-norm of a matrix that is not empty."""
     return float(routine("lange", a)("1", a) if a.flags.f_contiguous else np.abs(a).sum(0).max())
@@ -53,6 +78,8 @@ def solve_indefinite(a: np.ndarray, b: np.ndarray, lower: bool, hermitian: bool,
 
 def solve_triangle(a: np.ndarray, b: np.ndarray, lower: bool, trans: str, unit: bool = False) -> np.ndarray:
     """Solve with a triangle whose diagonal holds no zero."""
+    if b.size == 0:
+        return b
     trtrs = routine("trtrs", a)
     code = "NTC".index(trans)
     if not a.flags.f_contiguous and code < 2:  # read the transpose, which is in F order

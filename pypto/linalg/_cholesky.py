@@ -11,11 +11,11 @@ Source: LAPACK xPOTRF; J. Choi et al., ScaLAPACK PxPOTRF (1996); lookahead as in
 
 import numpy as np
 
-from pypto.layout import Cyclic, Layout
+from pypto.layout.layout import Cyclic, Layout
 from pypto.linalg._tiled import Panel, Tiles
 from pypto.linalg._triangular import trsm, trsm_layout
-from pypto.redistribute import redistribute
-from pypto.tiles import TiledArray
+from pypto.tiles.redistribute import redistribute
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["potrf", "potrs"]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from pypto.array import Array, apply, as_array, results
+from pypto.array.array import Array, apply, as_array, results
+from pypto.array.elementwise import astype
+from pypto.array.manipulation import broadcast_to, expand_dims, reshape, squeeze, stack
 from pypto.config import settings
-from pypto.elementwise import astype
 from pypto.errors import GatherError, GatherWarning
-from pypto.graph import user_line
+from pypto.graph.graph import user_line
 from pypto.incidents import tell
-from pypto.manipulation import broadcast_to, expand_dims, reshape, squeeze, stack
-from pypto.ops_elementwise import broadcast_shapes
+from pypto.ops.elementwise import broadcast_shapes
 
 __all__ = ["gathered", "inexact", "matrix", "over_batch", "row", "square", "verified", "with_rhs"]
 

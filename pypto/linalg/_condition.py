@@ -10,7 +10,7 @@ from scipy.linalg import LinAlgWarning
 
 from pypto.linalg._alone import norm_one as norm_one_alone
 from pypto.linalg._lines import diagonal
-from pypto.tiles import TiledArray, World
+from pypto.tiles.tiled import TiledArray, World
 
 __all__ = ["norm_inf", "norm_one", "reciprocal_condition", "warn_ill_conditioned"]
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from pypto.array import Array, apply
-from pypto.creation import eye, zeros
+from pypto.array.array import Array, apply
+from pypto.array.creation import eye, zeros
+from pypto.array.manipulation import concat, flip, ravel, reshape, tril, triu
 from pypto.linalg._common import inexact, matrix, row, square, verified
-from pypto.manipulation import concat, flip, ravel, reshape, tril, triu
 
 __all__ = ["cho_factor", "cholesky", "ldl", "lu", "lu_factor", "qr", "qr_multiply", "rq"]
 

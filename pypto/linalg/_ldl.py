@@ -19,8 +19,8 @@ import numpy as np
 
 from pypto.linalg._tiled import Tiles, exchange_rows
 from pypto.linalg._triangular import trsm, trsm_layout
-from pypto.redistribute import redistribute
-from pypto.tiles import TiledArray
+from pypto.tiles.redistribute import redistribute
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["SymmetricFactors", "sytrf", "sytrs"]
 

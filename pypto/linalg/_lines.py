@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pypto.tiles import TiledArray
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["diagonal", "first_column", "first_row", "set_diagonal"]
 

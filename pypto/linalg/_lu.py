@@ -15,11 +15,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pypto.device import WorkQueue
+from pypto.device.cpu import WorkQueue
 from pypto.linalg._panel import factor_panel
 from pypto.linalg._tiled import Panel, Tiles, exchange_rows, net_permutation, solve_unit_lower
 from pypto.linalg._triangular import trsm
-from pypto.tiles import TiledArray
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["getrf", "getrs", "permute_rows"]
 

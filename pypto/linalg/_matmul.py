@@ -18,11 +18,11 @@ from math import prod
 
 import numpy as np
 
-from pypto.comm import Request
-from pypto.grid import ProcessGrid
-from pypto.layout import Cyclic, Layout
-from pypto.redistribute import Transfer, plan, redistribute, start
-from pypto.tiles import TiledArray, World
+from pypto.comm.comm import Request
+from pypto.layout.grid import ProcessGrid
+from pypto.layout.layout import Cyclic, Layout
+from pypto.tiles.redistribute import Transfer, plan, redistribute, start
+from pypto.tiles.tiled import TiledArray, World
 
 __all__ = ["VARIANTS", "choose", "gemm", "result_layout"]
 

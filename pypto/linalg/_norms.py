@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pypto.array import Array, as_array, results
-from pypto.creation import eye, ones, zeros
-from pypto.elementwise import FUNCTIONS, astype, where
+from pypto.array.array import Array, as_array, results
+from pypto.array.creation import eye, ones, zeros
+from pypto.array.elementwise import FUNCTIONS, astype, where
+from pypto.array.manipulation import axes_tuple, expand_dims, matmul, moveaxis, reshape, squeeze
 from pypto.linalg._common import gathered, inexact, matrix, over_batch, row, square
 from pypto.linalg._solve import inv, solve
-from pypto.manipulation import axes_tuple, expand_dims, matmul, moveaxis, reshape, squeeze
 
 __all__ = [
     "SlogdetResult",

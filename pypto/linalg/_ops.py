@@ -9,17 +9,17 @@ from math import prod
 
 import numpy as np
 
-from pypto.comm import SerialComm
-from pypto.grid import ProcessGrid
-from pypto.layout import Layout
+from pypto.comm.comm import SerialComm
+from pypto.layout.grid import ProcessGrid
+from pypto.layout.layout import Layout
 from pypto.linalg import _matmul
 from pypto.linalg._lines import diagonal
 from pypto.linalg._rows import cast, place_batch, square_tiles, wrapped
 from pypto.linalg._solvers import permutation
 from pypto.linalg._tiled import Tiles, exchange_rows
-from pypto.opdef import register, table
-from pypto.status import agree
-from pypto.tiles import TiledArray, World
+from pypto.ops.opdef import register, table
+from pypto.tiles.status import agree
+from pypto.tiles.tiled import TiledArray, World
 
 __all__: list[str] = []
 

@@ -5,18 +5,18 @@ from math import prod
 import numpy as np
 import scipy.linalg as sl
 
-from pypto.grid import ProcessGrid
-from pypto.layout import Cyclic, Layout
+from pypto.layout.grid import ProcessGrid
+from pypto.layout.layout import Cyclic, Layout
 from pypto.linalg import _alone, _cholesky, _ldl, _lu, _qr, _qr_pivoted
 from pypto.linalg._lines import diagonal, set_diagonal
 from pypto.linalg._rows import cast, common, finite, one_device, own_copy, square, square_tiles, wrapped
 from pypto.linalg._solvers import not_positive
 from pypto.linalg._tiled import Tiles, exchange_rows
 from pypto.linalg._tsqr import tsqr
-from pypto.opdef import Env, register, table
-from pypto.redistribute import redistribute, start
-from pypto.status import agreed
-from pypto.tiles import TiledArray, World
+from pypto.ops.opdef import Env, register, table
+from pypto.tiles.redistribute import redistribute, start
+from pypto.tiles.status import agreed
+from pypto.tiles.tiled import TiledArray, World
 
 __all__ = ["is_tall"]
 

@@ -5,8 +5,8 @@ from math import prod
 import numpy as np
 import scipy.linalg as sl
 
-from pypto.grid import ProcessGrid
-from pypto.layout import Layout
+from pypto.layout.grid import ProcessGrid
+from pypto.layout.layout import Layout
 from pypto.linalg import _alone, _cholesky, _lu, _refine, _solvers, _triangular
 from pypto.linalg._condition import warn_ill_conditioned
 from pypto.linalg._lines import diagonal, set_diagonal
@@ -14,7 +14,6 @@ from pypto.linalg._rows import (
     cast,
     common,
     finite,
-    one_device,
     own_copy,
     rhs_layout,
     rows_match,
@@ -23,9 +22,9 @@ from pypto.linalg._rows import (
     wrapped,
 )
 from pypto.linalg._structure import structure
-from pypto.opdef import register
-from pypto.status import agree, agreed
-from pypto.tiles import TiledArray
+from pypto.ops.opdef import register
+from pypto.tiles.status import agree, agreed
+from pypto.tiles.tiled import TiledArray
 
 __all__: list[str] = []
 
@@ -54,10 +53,9 @@ def _run_lu_solve(world, ins, layout, attrs, dtype):
     trans, check_finite = attrs
     if check_finite:
         finite(world, a, b)
-    if world.size == 1:
-        x = one_device(lambda: sl.lu_solve((a.local, piv.local), b.local, trans=trans, check_finite=False), "lu_solve")
-        return wrapped(x, layout, world)
     a, b = cast(a, dtype), cast(b, dtype)
+    if world.size == 1:
+        return wrapped(_alone.lu_solve(a.local, piv.local, b.local, _TRANS[trans]), layout, world)
     _lu.getrs(a, piv.local.astype(np.int64), b, _TRANS[trans])
     return b
 
@@ -343,10 +341,9 @@ def _run_cho_solve(world, ins, layout, attrs, dtype):
     lower, check_finite = attrs
     if check_finite:
         finite(world, c, b)
-    if world.size == 1:
-        x = one_device(lambda: sl.cho_solve((c.local, lower), b.local, check_finite=False), "cho_solve")
-        return wrapped(x, layout, world)
     c, b = cast(c, dtype), cast(b, dtype)
+    if world.size == 1:
+        return wrapped(_alone.cho_solve(c.local, b.local, lower), layout, world)
     _cholesky.potrs(c, b, lower)
     return b
 
@@ -383,10 +380,9 @@ def _run_triangular(world, ins, layout, attrs, dtype):
     zeros = np.flatnonzero(diagonal(a) == 0) if not unit else ()
     if len(zeros):
         raise agreed(np.linalg.LinAlgError(f"singular matrix: resolution failed at diagonal {zeros[0]}"))
-    if world.size == 1:
-        x = b.local if 0 in b.shape else _alone.solve_triangle(a.local, b.local, lower, _TRANS[trans], unit)
-        return wrapped(x.astype(dtype, copy=x is b.local), layout, world)
     a, b = cast(a, dtype), cast(b, dtype)
+    if world.size == 1:
+        return wrapped(_alone.solve_triangle(a.local, b.local, lower, _TRANS[trans], unit), layout, world)
     _triangular.trsm(a, b, lower, _TRANS[trans], unit)
     return b
 

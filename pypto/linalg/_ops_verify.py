@@ -11,11 +11,11 @@ from collections.abc import Callable
 import numpy as np
 
 from pypto.errors import VerificationError
-from pypto.layout import Layout
+from pypto.layout.layout import Layout
 from pypto.linalg._solvers import permutation
-from pypto.opdef import Env, register
-from pypto.status import agreed
-from pypto.tiles import TiledArray
+from pypto.ops.opdef import Env, register
+from pypto.tiles.status import agreed
+from pypto.tiles.tiled import TiledArray
 
 __all__: list[str] = []
 

@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pypto.device import CpuDevice, WorkQueue
+from pypto.device.cpu import CpuDevice, WorkQueue
 from pypto.linalg._tiled import Panel, Tiles
 from pypto.linalg._tsqr import block_reflector, factor, reflectors, tsqr
-from pypto.tiles import TiledArray
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["block_factors", "geqrf", "multiply_q"]
 

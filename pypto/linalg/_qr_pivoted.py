@@ -14,7 +14,7 @@ Z. Bujanovic, On the failure of rank-revealing QR factorization software (2008);
 import numpy as np
 
 from pypto.linalg._tiled import Tiles
-from pypto.tiles import TiledArray
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["geqp3"]
 

@@ -21,7 +21,7 @@ import numpy as np
 from pypto.linalg._condition import norm_inf, norm_one
 from pypto.linalg._matmul import gemm
 from pypto.linalg._solvers import LU, Cholesky, condition, solve
-from pypto.tiles import TiledArray
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["LOW", "ROUTES", "plain_solve", "refined_solve"]
 

@@ -4,11 +4,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from pypto.layout import Cyclic, Layout
+from pypto.layout.layout import Cyclic, Layout
 from pypto.linalg import _triangular
-from pypto.opdef import Env
-from pypto.status import agree, agreed
-from pypto.tiles import TiledArray, World
+from pypto.ops.opdef import Env
+from pypto.tiles.status import agree, agreed
+from pypto.tiles.tiled import TiledArray, World
 
 __all__ = [
     "cast",

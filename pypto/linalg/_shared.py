@@ -8,8 +8,8 @@ import os
 
 import numpy as np
 
-from pypto._memory import SharedBlock, attach
-from pypto.comm import Comm
+from pypto.comm.comm import Comm
+from pypto.comm.memory import SharedBlock, attach
 
 __all__ = ["SharedPlaces", "on_one_node"]
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import numpy as np
 
-from pypto.array import Array, apply, as_array, results
+from pypto.array.array import Array, apply, as_array, results
+from pypto.array.creation import full, zeros
+from pypto.array.elementwise import FUNCTIONS, astype
+from pypto.array.manipulation import concat, expand_dims, squeeze
 from pypto.config import settings
-from pypto.creation import zeros
-from pypto.elementwise import FUNCTIONS, astype
 from pypto.linalg._common import gathered, inexact, matrix, over_batch, row, square, verified, with_rhs
 from pypto.linalg._decomp import qr
 from pypto.linalg._refine import ROUTES
-from pypto.manipulation import concat, expand_dims, squeeze
 
 __all__ = [
     "Refinement",
@@ -532,7 +532,7 @@ def lstsq(
     -------
     x : (..., N) or (..., N, K) Array
     residues : Array
-        Squared norms of ``b - A x`` where M > N and the rank is N, else empty.
+        Squared norms of ``b - A x`` where M > N: NaN where the rank is less than N. Empty where M <= N, and for ``"gelsy"``.
     rank : int
     s : (..., min(M, N)) Array, or None
         Singular values; None for ``"gelsy"``.
@@ -576,6 +576,8 @@ def lstsq(
     cond = float(np.finfo(dtype).eps if cond is None else cond)
     solver = _by_pivoting if driver == "gelsy" else _by_singular_values
     x, residues, rank, s = solver(a, columns, cond, driver)
+    if residues is None and a.shape[0] > a.shape[1] and driver != "gelsy":
+        residues = full(columns.shape[1], float("nan"), dtype=np.empty(0, dtype).real.dtype)
     if residues is None:
         residues = zeros((0,), dtype=dtype)
     elif vector:

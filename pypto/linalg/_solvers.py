@@ -5,16 +5,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pypto.grid import ProcessGrid
-from pypto.layout import Cyclic, Layout
+from pypto.layout.grid import ProcessGrid
+from pypto.layout.layout import Cyclic, Layout
 from pypto.linalg import _alone, _cholesky, _ldl, _lu, _triangular
 from pypto.linalg._condition import norm_one, reciprocal_condition
 from pypto.linalg._lines import diagonal, set_diagonal
 from pypto.linalg._structure import THIN, band, bandwidth, structure
 from pypto.linalg._triangular import trsm_layout
-from pypto.redistribute import redistribute
-from pypto.status import agreed
-from pypto.tiles import TiledArray
+from pypto.tiles.redistribute import redistribute
+from pypto.tiles.status import agreed
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["LU", "Cholesky", "columns_layout", "condition", "not_positive", "permutation", "solve"]
 
@@ -64,8 +64,7 @@ class LU:
     def solve(self, b: TiledArray, trans: str = "N") -> None:
         """B := op(A)^-1 B."""
         if b.world.size == 1:
-            getrs = _alone.routine("getrs", self.lu)
-            b.local[...] = getrs(self.lu, self.piv, b.local, trans="NTC".index(trans))[0]
+            b.local[...] = _alone.lu_solve(self.lu, self.piv, b.local, trans)
         else:
             layout = trsm_layout(self.a.layout, b.shape[1], trans)
             _laid_out(b, layout, lambda x: _lu.getrs(self.a, self.piv, x, trans))
@@ -90,8 +89,7 @@ class Cholesky:
     def solve(self, b: TiledArray, trans: str = "N") -> None:
         """B := A^-1 B, which is A^-H B."""
         if b.world.size == 1:
-            potrs = _alone.routine("potrs", self.c)
-            b.local[...] = potrs(self.c, b.local, lower=self.lower)[0]
+            b.local[...] = _alone.cho_solve(self.c, b.local, self.lower)
         else:
             layout = trsm_layout(self.a.layout, b.shape[1], "N")
             _laid_out(b, layout, lambda x: _cholesky.potrs(self.a, x, self.lower))
@@ -256,7 +254,7 @@ def _solve_band(a: TiledArray, b: TiledArray, below: int, above: int) -> float:
     ab = band(a, below, above)
     columns = redistribute(b, columns_layout(b.shape, b.world.size))
     norm = float(np.abs(ab).sum(0).max())
-    gbtrf, gbtrs, gbcon = (_alone.routine(stem, ab) for stem in ("gbtrf", "gbtrs", "gbcon"))
+    gbtrf, gbtrs = (_alone.routine(stem, ab) for stem in ("gbtrf", "gbtrs"))
     work = np.zeros((2 * below + above + 1, n), ab.dtype, order="F")
     work[below:] = ab
     lu, piv, info = gbtrf(work, below, above, overwrite_ab=True)
@@ -265,7 +263,8 @@ def _solve_band(a: TiledArray, b: TiledArray, below: int, above: int) -> float:
     if columns.local.size:
         columns.local[...] = gbtrs(lu, below, above, columns.local, piv)[0]
     b.local[...] = redistribute(columns, b.layout).local
-    rcond = np.array([gbcon(below, above, lu, piv, norm)[0]], np.float64)
+    solves = (lambda x, k=k: gbtrs(lu, below, above, x[:, np.newaxis], piv, trans=k)[0][:, 0] for k in (0, 2))
+    rcond = np.array([reciprocal_condition(norm, n, ab.dtype, *solves)], np.float64)
     a.world.comm.allreduce(rcond, "min")  # the ranks' processors may round differently
     return float(rcond[0])
 

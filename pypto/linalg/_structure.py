@@ -7,8 +7,8 @@ reduction to see that there is nothing; only then is all of it looked at.
 import numpy as np
 
 from pypto.linalg._lines import first_column, first_row
-from pypto.redistribute import redistribute
-from pypto.tiles import TiledArray
+from pypto.tiles.redistribute import redistribute
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["THIN", "band", "bandwidth", "structure"]
 

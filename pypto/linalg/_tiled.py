@@ -5,12 +5,12 @@ from typing import Literal
 
 import numpy as np
 
-from pypto.comm import Comm, Request
+from pypto.comm.comm import Comm, Request
 from pypto.config import settings
-from pypto.device import CpuDevice
-from pypto.layout import numroc
+from pypto.device.cpu import CpuDevice
+from pypto.layout.layout import numroc
 from pypto.linalg._shared import LEAST, SharedPlaces, on_one_node
-from pypto.tiles import TiledArray
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["Panel", "Tiles", "exchange_rows", "net_permutation", "solve_unit_lower"]
 

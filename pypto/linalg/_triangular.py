@@ -12,10 +12,10 @@ Source: PBLAS PxTRSM; LAPACK xTRTRS; M. Heath and C. Romine, Parallel solution o
 
 import numpy as np
 
-from pypto.device import WorkQueue
-from pypto.layout import Cyclic, Layout
+from pypto.device.cpu import WorkQueue
+from pypto.layout.layout import Cyclic, Layout
 from pypto.linalg._tiled import Panel, Tiles
-from pypto.tiles import TiledArray
+from pypto.tiles.tiled import TiledArray
 
 __all__ = ["trsm", "trsm_layout"]
 

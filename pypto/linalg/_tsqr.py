@@ -9,8 +9,8 @@ Source: J. Demmel, L. Grigori, M. Hoemmen, J. Langou, Communication-optimal para
 
 import numpy as np
 
-from pypto.comm import Comm
-from pypto.device import CpuDevice
+from pypto.comm.comm import Comm
+from pypto.device.cpu import CpuDevice
 
 __all__ = ["block_reflector", "factor", "reflectors", "tsqr"]
 

@@ -191,7 +191,7 @@ def test_divergence(ctx):
 @pytest.mark.nprocs(2, 3)
 def test_counts_and_splitting(ctx, world, rng):
     """Redistribution sends at most one message per pair, counted; messages above the limit are split below it."""
-    from pypto.redistribute import plan, redistribute
+    from pypto.tiles.redistribute import plan, redistribute
 
     a = rng.standard_normal((60, 40))
     x = pypto.asarray(a, distribution="row").compute()

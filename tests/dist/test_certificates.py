@@ -8,7 +8,7 @@ from _dist import all_raises, all_ranks, random_matrix
 from _ratios import check, solve
 
 import pypto
-from pypto.grid import factorings
+from pypto.layout.grid import factorings
 from pypto.linalg import _common
 
 

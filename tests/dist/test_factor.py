@@ -7,7 +7,7 @@ from _dist import DTYPES, all_raises, all_ranks, random_matrix
 from _ratios import check, cholesky, lu, solve, triangular
 
 import pypto
-from pypto.grid import factorings
+from pypto.layout.grid import factorings
 
 SIZES = [(n, nb) for n in (0, 1, 2, 5, 9, 17) for nb in (1, 2, 4, n + 1)] + [(50, 8), (101, 16), (130, 33)]
 
@@ -156,3 +156,28 @@ def test_batches(ctx, rng):
     singular[3, 1] = 0
     with all_raises(ctx, np.linalg.LinAlgError):
         pypto.linalg.solve(singular, b).compute()
+
+
+def test_operands_of_two_types(ctx, rng):
+    """A real matrix and a complex right-hand side, and the other way round, in either precision, by every solve."""
+    n = 12
+    g = rng.standard_normal((n, n))
+    spd = g @ g.T + n * np.eye(n)
+    for first in DTYPES:
+        for second in DTYPES:
+            a, b = spd.astype(first), random_matrix(rng, (n, 2), second)
+            low = np.tril(a)
+            wide = np.result_type(first, second)
+            for made, m in (
+                (pypto.linalg.solve(a, b), a),
+                (pypto.linalg.solve(a, b, assume_a="pos"), a),
+                (pypto.linalg.lu_solve(pypto.linalg.lu_factor(a), b), a),
+                (pypto.linalg.cho_solve(pypto.linalg.cho_factor(a), b), a),
+                (pypto.linalg.solve_triangular(low, b, lower=True), low),
+                (pypto.linalg.solve_triangular(low, b, lower=True, trans=2), low.conj().T),
+                (pypto.linalg.solve_banded((0, 0), np.diag(a)[np.newaxis], b), np.diag(np.diag(a))),
+            ):
+                single = np.finfo(first).eps > 1e-10 or np.finfo(second).eps > 1e-10
+                m, x = m.astype("F" if single else "D"), np.asarray(made)
+                bad = check(solve(m, x, b))
+                all_ranks(ctx, x.dtype == wide and not bad, f"{first} {second}: {x.dtype} {bad}")

@@ -9,14 +9,14 @@ from _dist import DTYPES, all_ranks, random_matrix
 from _ratios import check, cholesky, lu, solve, triangular
 
 from pypto.config import settings
-from pypto.device import WorkQueue
-from pypto.grid import ProcessGrid, factorings
-from pypto.layout import Cyclic, Layout
+from pypto.device.cpu import WorkQueue
+from pypto.layout.grid import ProcessGrid, factorings
+from pypto.layout.layout import Cyclic, Layout
 from pypto.linalg import _tiled
 from pypto.linalg._cholesky import potrf, potrs
 from pypto.linalg._lu import getrf, getrs, permute_rows
 from pypto.linalg._triangular import FEW, trsm, trsm_layout
-from pypto.tiles import TiledArray
+from pypto.tiles.tiled import TiledArray
 
 SIZES = [(n, nb) for n in range(18) for nb in (1, 2, 3, 5, n + 1)] + [(61, 8), (67, 13), (101, 16), (103, 40)]
 

@@ -8,7 +8,7 @@ from _dist import all_raises, all_ranks
 
 import pypto
 from pypto.linalg import LinAlgWarning
-from pypto.ops_elementwise import BINARY, UNARY
+from pypto.ops.elementwise import BINARY, UNARY
 
 N = 29
 
@@ -214,7 +214,7 @@ def test_private_memory_is_said_once(ctx, rng, monkeypatch):
 
 def test_crowded_ranks_take_one_grid_row(ctx):
     """With more ranks than cores matrices lie over a grid of one row, unless a grid is asked for; the same on every rank."""
-    from pypto import launch
+    from pypto.comm import launch
 
     crowded = ctx.size > launch.cores()
     all_ranks(ctx, ctx.env.crowded == crowded)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from pypto import launch
+from pypto.comm import launch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PYPTO = pathlib.Path(sys.prefix, "bin", "pypto")

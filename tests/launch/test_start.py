@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 import pypto
-from pypto import launch
+from pypto.comm import launch
 
 BIN = pathlib.Path(sys.prefix, "bin")
 SOLVE = """
@@ -158,8 +158,8 @@ def test_finished_rank_is_noticed(tmp_path):
     script = _script(
         tmp_path,
         """
-        import pypto, pypto._mpi
-        pypto._mpi.REPORT = 1.0
+        import pypto, pypto.comm.mpi
+        pypto.comm.mpi.REPORT = 1.0
         ctx = pypto.init()
         (pypto.ones(10) + 1).compute()
         if ctx.rank != 1:
@@ -184,7 +184,9 @@ class TestDriver:
         pypto.finalize()
 
     def _workers(self):
-        return [p for p in psutil.Process().children(recursive=True) if "python" in p.name() and "pypto._worker" in p.cmdline()]
+        return [
+            p for p in psutil.Process().children(recursive=True) if "python" in p.name() and "pypto.run.worker" in p.cmdline()
+        ]
 
     def test_large_arrays(self):
         """Arrays that travel through shared memory arrive whole, in both directions."""
@@ -316,7 +318,7 @@ def test_connections_need_the_key(tmp_path):
         import os, pathlib, pickle, sys, threading
         from multiprocessing.connection import Client
         import pypto
-        from pypto import driver
+        from pypto.run import driver
 
         trace = pathlib.Path(sys.argv[1])
         heard = []

@@ -5,9 +5,9 @@ import pickle
 import numpy as np
 import pytest
 
-from pypto.distribution import Block, BlockCyclic, Column, OnDevice, Replicated, Row, default_nb, describe, resolve
-from pypto.grid import ProcessGrid, factorings, squarest
-from pypto.layout import Cyclic, Layout
+from pypto.layout.distribution import Block, BlockCyclic, Column, OnDevice, Replicated, Row, default_nb, describe, resolve
+from pypto.layout.grid import ProcessGrid, factorings, squarest
+from pypto.layout.layout import Cyclic, Layout
 
 WORDS = ("auto", "row", "col", "block", "block_cyclic", "replicated")
 SHAPES = [(), (0,), (1,), (13,), (13, 7), (1, 9), (0, 5), (3, 0), (40, 3), (2, 11, 5), (3, 4, 5, 2)]

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from pypto.grid import ProcessGrid, factorings, squarest
+from pypto.layout.grid import ProcessGrid, factorings, squarest
 
 
 def boxes(p, ndim):

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from pypto import _kernels as k
+from pypto.device import _kernels as k
 
 DTYPES = "fdFD"
 

@@ -6,8 +6,8 @@ import pickle
 import numpy as np
 import pytest
 
-from pypto.grid import ProcessGrid, factorings
-from pypto.layout import Cyclic, Layout, numroc
+from pypto.layout.grid import ProcessGrid, factorings
+from pypto.layout.layout import Cyclic, Layout, numroc
 
 
 def deal(n, nb, src, p):

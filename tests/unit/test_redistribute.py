@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from pypto._kernels import copy_indexed
+from pypto.device._kernels import copy_indexed
 
-from pypto._mpi import _bytes
-from pypto.device import CpuDevice
-from pypto.grid import ProcessGrid, factorings
-from pypto.layout import Cyclic, Layout
-from pypto.redistribute import Transfer, plan
+from pypto.comm.mpi import _bytes
+from pypto.device.cpu import CpuDevice
+from pypto.layout.grid import ProcessGrid, factorings
+from pypto.layout.layout import Cyclic, Layout
+from pypto.tiles.redistribute import Transfer, plan
 
 
 def random_layout(rng, size, shape, partial=False):

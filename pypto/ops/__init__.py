@@ -1,0 +1,1 @@
+"""The operator table: one row an operator, one file a family. Rows for matrices stand beside their algorithms in ``linalg``."""

@@ -1,0 +1,1 @@
+"""What a program will do: layouts, movements, memory; before anything runs."""

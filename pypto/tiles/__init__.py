@@ -1,0 +1,1 @@
+"""A distributed value, moving it between layouts, and agreeing on failures."""
