@@ -6,6 +6,7 @@ from scipy.linalg import LinAlgWarning
 from pypto.array.manipulation import matmul
 from pypto.linalg import _ops, _ops_factor, _ops_solve, _ops_verify  # noqa: F401  (they fill the operator table)
 from pypto.linalg._decomp import cho_factor, cholesky, ldl, lu, lu_factor, qr, qr_multiply, rq
+from pypto.linalg._least_squares import lstsq, pinv
 from pypto.linalg._norms import (
     SlogdetResult,
     cond,
@@ -21,9 +22,7 @@ from pypto.linalg._solve import (
     Refinement,
     cho_solve,
     inv,
-    lstsq,
     lu_solve,
-    pinv,
     refine,
     solve,
     solve_banded,
