@@ -33,7 +33,7 @@ def matrix(x: Any, name: str) -> Array:
     """Return an operand that must have two axes or more."""
     a = inexact(x)
     if a.ndim < 2:
-        raise ValueError(f"{name} needs a matrix; got an array of shape {a.shape}")
+        raise ValueError(f"{name} needs an array that is at least two-dimensional; got shape {a.shape}")
     return a
 
 
