@@ -13,7 +13,8 @@ from pypto.comm.mpi import world_comm
 from pypto.config import Settings, parse_bytes, settings
 from pypto.dtypes import checked
 from pypto.errors import BackendUnavailable, ContextError
-from pypto.graph.graph import Node, cut, sampled_checksum
+from pypto.graph.graph import Node, cut, sampled_checksum, user_line
+from pypto.incidents import tell
 from pypto.layout.layout import Layout
 from pypto.ops.opdef import Env, register
 from pypto.run.execute import LocalEngine
@@ -226,8 +227,11 @@ def init(
     num_workers : int, optional
         Kernel threads per device, 1 ... 64. Default: cores of the node divided by the ranks on it.
     parallel_strategy : str
-        "auto", "data", "model", "pipeline", or several joined by "+".
-    mixed_precision, checkpointing : bool
+        "auto", "data", "model", "pipeline", or several joined by "+". Like the last two it is for neural networks, which this version
+        does not have: another value than the default is a warning.
+    mixed_precision : bool
+        Whether `linalg.solve` may factor large double precision systems in single precision and refine.
+    checkpointing : bool
     gradient_accumulation : int
         1 ... 32.
 
@@ -329,6 +333,10 @@ def _check_request(request: dict[str, Any]) -> list[int] | None:
     steps = request["gradient_accumulation"]
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= 32:
         raise ValueError(f"gradient_accumulation={steps!r} is not allowed; give an integer from 1 to 32")
+    for name, default in (("parallel_strategy", "auto"), ("checkpointing", False), ("gradient_accumulation", 1)):
+        if request[name] != default:
+            text = f"{name}={request[name]!r} has no effect: it is for neural networks, which this version does not have"
+            tell(UserWarning(text), user_line())
     trial = Settings()
     trial.memory_limit, trial.chunk_size = request["memory_limit"], request["chunk_size"]
     trial.num_workers, trial.grid = request["num_workers"], request["grid"]

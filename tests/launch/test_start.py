@@ -310,6 +310,16 @@ def test_bad_arguments(arguments, kind, text):
     assert float(pypto.ones(2).sum()) == 2
 
 
+def test_settings_without_an_effect_say_so():
+    """What this version accepts for later is not silently ignored."""
+    pypto.finalize()
+    for argument in ({"parallel_strategy": "data"}, {"checkpointing": True}, {"gradient_accumulation": 2}):
+        with pytest.warns(UserWarning, match="has no effect") as seen:
+            pypto.init(**argument)
+        assert seen[0].filename == __file__
+        pypto.finalize()
+
+
 def test_connections_need_the_key(tmp_path):
     """Who connects to a driver without its key is turned away, unheard, and takes no worker's place."""
     script = _script(
