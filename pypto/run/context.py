@@ -227,8 +227,8 @@ def init(
     num_workers : int, optional
         Kernel threads per device, 1 ... 64. Default: cores of the node divided by the ranks on it.
     parallel_strategy : str
-        "auto", "data", "model", "pipeline", or several joined by "+". Like the last two it is for neural networks, which this version
-        does not have: another value than the default is a warning.
+        "auto", "data", "model", "pipeline", or several joined by "+". Like the last two it is for neural networks, which this
+        version does not have: another value than the default is a warning.
     mixed_precision : bool
         Whether `linalg.solve` may factor large double precision systems in single precision and refine.
     checkpointing : bool
