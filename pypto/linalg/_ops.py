@@ -214,14 +214,14 @@ def _run_batch(world, ins, layout, attrs, dtype):
     outs = [
         TiledArray.empty(x, d, world) for x, d in zip(*((layout, dtype) if several else ((layout,), (dtype,))), strict=True)
     ]
-    alone = World(SerialComm(), incidents=world.incidents)
+    alone, call = World(SerialComm(), incidents=world.incidents), table[name].on(1)
     lead = ins[0].local.shape[: len(ins[0].shape) - attrs[2][0]]
     error = None
     try:
         for at in np.ndindex(*lead):
             parts = [TiledArray(_whole(x.local[at].shape), np.asfortranarray(x.local[at]), alone) for x in ins]
             shapes = [_whole(o.local[at].shape) for o in outs]
-            made = table[name].run(alone, parts, tuple(shapes) if several else shapes[0], inner, dtype)
+            made = call(alone, parts, tuple(shapes) if several else shapes[0], inner, dtype)
             for out, value in zip(outs, made if several else (made,), strict=True):
                 out.local[at] = value.local
     except (np.linalg.LinAlgError, ValueError) as e:

@@ -3,7 +3,9 @@
 ``infer``  shapes and dtypes of the operands and the attributes -> shape and dtype of the result (lists for several).
 ``place``  layouts of the operands -> layouts wanted of them and layout of the result; pure.
 ``run``    local parts in those layouts -> the result; a local kernel or an SPMD algorithm. Collective over all ranks.
+``alone``  the same where there is one device, which holds all of every operand; default ``run``.
 ``cost``   flops of the whole operation, from the shapes.
+``workspace``  bytes that it takes on a device beside operands and results.
 
 Families (elementwise, reduction, ...) fill in the defaults; tests iterate over the table.
 """
@@ -68,6 +70,7 @@ class OpDef:
     infer: Callable[..., Any]
     place: Callable[..., tuple[tuple[Layout, ...], Any]]
     run: Callable[..., Any]
+    alone: Callable[..., Any] | None = None
     cost: Callable[..., int] = _no_flops
     #: Equal attributes and operands give equal results, so that equal nodes may be one.
     pure: bool = True
@@ -84,6 +87,10 @@ class OpDef:
     #: Bytes of workspace on each rank beside operands and results, from shapes, dtype and number of ranks.
     workspace: Callable[..., int] | None = None
     family: str = ""
+
+    def on(self, size: int) -> Callable[..., Any]:
+        """Return what computes the operation on that number of devices."""
+        return self.alone if size == 1 and self.alone is not None else self.run
 
 
 def register(**fields: Any) -> OpDef:

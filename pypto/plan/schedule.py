@@ -1,5 +1,6 @@
 """From a program to a schedule: the layouts of every instruction, and the bytes that running it takes. Pure."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,12 +16,13 @@ __all__ = ["Step", "dtype_of", "layout_of", "peak_bytes", "planned", "result_byt
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """An instruction with its decisions: layouts wanted of the operands, layout (or layouts) of the result."""
+    """An instruction with its decisions: layouts wanted of the operands, layout (or layouts) of the result, and what runs."""
 
     instr: Instr
     have: tuple
     want: tuple[Layout, ...]
     out: Layout | tuple[Layout, ...]
+    run: Callable[..., Any] | None
 
     def moves(self, k: int) -> bool:
         """Return whether operand `k` must be redistributed before the instruction runs."""
@@ -35,10 +37,10 @@ def schedule(program: Program, layouts: list, env: Env) -> list[Step]:
     for instr in program.instrs:
         have = tuple(known[a] for a in instr.args)
         if instr.op.name == "item":
-            step = Step(instr, have, have, have[0][instr.attrs[0]])
+            step = Step(instr, have, have, have[0][instr.attrs[0]], None)
         else:
             want, out = instr.op.place(env, list(have), instr.shape, instr.attrs)
-            step = Step(instr, have, want, out)
+            step = Step(instr, have, want, out, instr.op.on(env.size))
         known.append(step.out)
         steps.append(step)
     return steps

@@ -164,7 +164,7 @@ class LocalEngine:
                             # Equal, but written otherwise: the operator reads the grid axes that it asked for.
                             ins[k] = TiledArray(step.want[k], ins[k].local, world)
                     ready = True
-                    value = instr.op.run(world, ins, step.out, instr.attrs, instr.dtype)
+                    value = step.run(world, ins, step.out, instr.attrs, instr.dtype)
                     if settings.debug:
                         _check(value, step)
                     values.append(value)
